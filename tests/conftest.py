@@ -1,0 +1,116 @@
+"""Services that tests share: one embedded Postgres a session, one fresh database a test."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from pipelines.database import connect
+from sql.migrate import migrate
+from worker.embedded import Services, start_services, stop_services
+from worker.settings import Settings
+
+REPOSITORY = Path(__file__).parent.parent
+SHARED = REPOSITORY.parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the machine reaches a test."""
+    for name in list(os.environ):
+        if name.startswith("GRISTMILL_") or name.startswith("OPENAI_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The data folder beside the checkout."""
+    if not SHARED.is_dir():
+        pytest.skip(f"{SHARED} is not there")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def service_home() -> Iterator[Path]:
+    """A home with a short path: sockets allow about 100 bytes."""
+    with tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name:
+        yield Path(name) / "home"
+
+
+@pytest.fixture(scope="session")
+def services(service_home: Path) -> Iterator[Services]:
+    """The embedded Postgres and Valkey, shared by the tests of a session."""
+    settings = Settings(home=service_home)
+    found = start_services(settings)
+    yield found
+    stop_services(settings)
+
+
+_databases = 0
+
+
+@pytest.fixture
+def new_database(services: Services) -> Iterator[Callable[..., str]]:
+    """Make a fresh database from a template; gives its DSN."""
+    made: list[str] = []
+
+    def make(template: str = "template0") -> str:
+        global _databases  # noqa: PLW0603 - a number that is never used twice
+        _databases += 1
+        name = f"test_{_databases}"
+        with psycopg.connect(services.database_url, autocommit=True) as admin:
+            admin.execute(f"create database {name} template {template}".encode())
+        made.append(name)
+        return services.database_url.replace("/gristmill?", f"/{name}?")
+
+    yield make
+    with psycopg.connect(services.database_url, autocommit=True) as admin:
+        for name in made:
+            admin.execute(f"drop database {name} with (force)".encode())
+
+
+DIMENSIONS = 8
+
+
+@pytest.fixture(scope="session")
+def migrated_template(services: Services) -> str:
+    """Name of a database that has our schema with vectors of 8 dimensions."""
+    with psycopg.connect(services.database_url, autocommit=True) as admin:
+        admin.execute("create database migrated")
+    migrate(services.database_url.replace("/gristmill?", "/migrated?"), dimensions=DIMENSIONS)
+    return "migrated"
+
+
+@pytest.fixture
+def dsn(new_database: Callable[..., str], migrated_template: str) -> str:
+    """DSN of a fresh database with our schema, vectors of 8 dimensions."""
+    return new_database(migrated_template)
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Connection[Any]]:
+    """A connection to a fresh database with our schema."""
+    connection = connect(dsn)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def another(dsn: str) -> Iterator[Callable[[], Connection[Any]]]:
+    """Opens further connections to the same database."""
+    opened: list[Connection[Any]] = []
+
+    def open_one() -> Connection[Any]:
+        opened.append(connect(dsn))
+        return opened[-1]
+
+    yield open_one
+    for connection in opened:
+        connection.close()
