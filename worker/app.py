@@ -1,0 +1,102 @@
+"""The Celery application. `celery -A worker.app worker -Q ingest` runs it; `gristmill up` does that for you."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import Celery
+from celery.signals import setup_logging, worker_init, worker_process_init
+
+from worker.broker import INGEST_QUEUE, SEARCH_QUEUE, transport_options
+from worker.embedded import Services, find_services
+from worker.logs import configure_logging
+from worker.process import die_with_parent
+from worker.settings import Settings, load_settings
+
+log = logging.getLogger(__name__)
+
+
+def task_time_limit(settings: Settings) -> float:
+    """Seconds after which a pool process is killed: beyond anything that has a limit of its own."""
+    return settings.extract_seconds * 2 + 600
+
+
+def create_app(settings: Settings, services: Services) -> Celery:
+    """A Celery application as this house wants it; see the comments for the reasons.
+
+    Args:
+        services: where the broker is; also the result backend where it can be one.
+    """
+    redis_like = services.broker_url.startswith(("redis", "valkey", "sentinel"))
+    app = Celery(
+        "gristmill",
+        broker=services.broker_url,
+        backend=services.broker_url if redis_like else "rpc://",
+        include=["worker.tasks"],
+        set_as_current=False,
+    )
+    limit = task_time_limit(settings)
+    options = transport_options(services.broker_url, visibility_timeout=limit + 300)
+    app.conf.update(
+        accept_content=["json"],
+        result_accept_content=["json"],
+        task_serializer="json",
+        result_serializer="json",
+        # The ledger knows every state; only the search task has an answer to give.
+        task_ignore_result=True,
+        result_expires=300,
+        # Late, so that a message outlives its worker. Not on a lost child: a poison file would loop for ever.
+        task_acks_late=True,
+        task_reject_on_worker_lost=False,
+        worker_prefetch_multiplier=1,
+        task_time_limit=limit,
+        task_default_queue=INGEST_QUEUE,
+        task_routes={"gristmill.search": {"queue": SEARCH_QUEUE}},
+        task_create_missing_queues=True,
+        broker_transport_options=options,
+        result_backend_transport_options={k: v for k, v in options.items() if k.startswith("socket")},
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=2,
+        worker_send_task_events=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_hijack_root_logger=False,
+    )
+    return app
+
+
+def connect_app(settings: Settings, services: Services | None = None) -> Celery:
+    """An application for producers and clients, of the broker in the settings or the embedded one that is running."""
+    return create_app(settings, services or find_services(settings))
+
+
+@setup_logging.connect
+def _logging(**_: Any) -> None:
+    configure_logging(load_settings().log_level)
+
+
+@worker_init.connect
+def _load_model_once(**_: Any) -> None:
+    """Load the embedded model before the pool forks, so that its pages are shared. It is safe to fork."""
+    from pipelines.embed import open_embedder
+    from worker.database import embedder_spec
+
+    spec = embedder_spec(load_settings())
+    if spec.kind == "use":
+        open_embedder(spec).embed_query("warm")
+
+
+@worker_process_init.connect
+def _start_pool_process(**_: Any) -> None:
+    die_with_parent()
+
+
+def __getattr__(name: str) -> Celery:
+    # Read only when Celery's own command asks for it, so that importing this module needs no configuration.
+    if name in ("app", "celery"):
+        settings = load_settings()
+        found = create_app(settings, find_services(settings))
+        globals()["app"] = globals()["celery"] = found
+        return found
+    raise AttributeError(name)

@@ -1,0 +1,110 @@
+"""What the worker asks of Postgres: a connection by the settings, and a schema that is ready."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from psycopg import Connection
+
+from pipelines.database import connect
+from pipelines.embed import Embedder, open_embedder
+from pipelines.embed.spec import EmbedderSpec
+from pipelines.errors import ConfigurationError
+from pipelines.search import check_model, index_model
+from sql.migrate import migrate
+from worker.embedded import Services, find_services
+from worker.ledger import Ledger
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def open_database(
+    settings: Settings, services: Services | None = None, *, application: str = "gristmill"
+) -> Connection[Any]:
+    """A connection of its own to the database of the settings, or to the embedded one that is running.
+
+    Raises:
+        ConfigurationError: nothing is running, or the database is not migrated.
+        UnavailableError: the server does not answer.
+    """
+    dsn = (services or find_services(settings)).database_url
+    return connect(dsn, schema=settings.schema_name, application=application)
+
+
+def open_ledger(settings: Settings, connection: Connection[Any]) -> Ledger:
+    """The ledger on this connection, with the settings' tenant, lease and back-off."""
+    return Ledger(
+        connection,
+        tenant=settings.tenant,
+        lease_seconds=settings.lease_seconds,
+        max_attempts=settings.max_attempts,
+        backoff_seconds=settings.backoff_seconds,
+        backoff_cap_seconds=settings.backoff_cap_seconds,
+    )
+
+
+def embedder_spec(settings: Settings) -> EmbedderSpec:
+    """Which embedder the settings ask for, with `auto` resolved."""
+    kind = settings.embedder
+    if kind == "auto":
+        kind = "openai" if settings.openai_api_key or settings.openai_base_url else "use"
+    return EmbedderSpec(
+        kind=kind,
+        model=settings.openai_model if kind == "openai" else None,
+        base_url=settings.openai_base_url,
+        api_key=settings.openai_api_key,
+        dimensions=settings.embedding_dimensions,
+        batch_texts=settings.embed_batch_texts,
+        batch_tokens=settings.embed_batch_tokens,
+        timeout=settings.embed_timeout_seconds,
+    )
+
+
+def prepare_database(settings: Settings, services: Services) -> list[str]:
+    """Migrate, and make sure that index and settings mean the same embedding model.
+
+    Returns:
+        The names of the migrations applied.
+
+    Raises:
+        ConfigurationError: see `sql.migrate.migrate`; or the index belongs to another model.
+        UnavailableError: the database does not answer, or the embedder's size is not known and it does not answer.
+    """
+    embedder = open_embedder(embedder_spec(settings))
+    dimensions = _dimensions(settings, services, embedder)
+    names = migrate(
+        services.database_url,
+        schema=settings.schema_name,
+        dimensions=dimensions,
+        language=settings.default_language,
+        progress=lambda name: log.info("migrating: %s", name),
+    )
+    with open_database(settings, services) as connection:
+        connection.execute(
+            "insert into index_models (model, dimensions) values (%s, %s) on conflict do nothing",
+            (embedder.model, dimensions),
+        )
+        check_model(connection, embedder)
+    return names
+
+
+def _dimensions(settings: Settings, services: Services, embedder: Embedder) -> int:
+    """The index's own size where there is one, so that an embedder that is away does not stop a restart."""
+    try:
+        with open_database(settings, services) as connection:
+            if connection.execute("select to_regclass('index_models') is not null").fetchone() == (True,):
+                found = index_model(connection)
+                if found:
+                    return found[1]
+    except ConfigurationError as error:
+        if error.code != "not_migrated":
+            raise
+    if embedder.dimensions > 2000:
+        raise ConfigurationError(
+            "too_many_dimensions",
+            f"{embedder.model} makes vectors of {embedder.dimensions} dimensions; an HNSW index takes at most 2,000",
+            "set GRISTMILL_EMBEDDING_DIMENSIONS to 2000 or less, if the model can shorten its vectors",
+        )
+    return embedder.dimensions

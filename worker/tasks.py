@@ -1,0 +1,96 @@
+"""The Celery tasks. Any Celery client can call `gristmill.ingest` and `gristmill.search` by name, with JSON."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from celery import shared_task
+from psycopg import Connection
+
+from pipelines.embed import Embedder, open_embedder
+from pipelines.search import Mode, search
+from worker.broker import WAKE_TASK, Broker
+from worker.database import embedder_spec, open_database, open_ledger
+from worker.ingest import Ingester
+from worker.settings import Settings, load_settings
+
+DRAIN_SECONDS = 60.0
+
+
+@cache
+def _settings() -> Settings:
+    return load_settings()
+
+
+@cache
+def _embedder() -> Embedder:
+    return open_embedder(embedder_spec(_settings()))
+
+
+class _PerProcess:
+    """What a pool process keeps between tasks. Made after the fork: a connection shared by two processes is poison."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.ingester = Ingester(_settings(), _embedder())
+        self._connection: Connection[Any] | None = None
+
+    def connection(self) -> Connection[Any]:
+        if self._connection is None or self._connection.closed or self._connection.broken:
+            self._connection = open_database(_settings(), application="gristmill tasks")
+        return self._connection
+
+
+_kept: _PerProcess | None = None
+
+
+def _process() -> _PerProcess:
+    global _kept  # noqa: PLW0603 - the one place where a process keeps its state
+    if _kept is None or _kept.pid != os.getpid():
+        _kept = _PerProcess()
+    return _kept
+
+
+@shared_task(name=WAKE_TASK)
+def wake() -> int:
+    """There is work: take due documents until none is left. Harmless at any time, in any number."""
+    return _process().ingester.work(seconds=DRAIN_SECONDS)
+
+
+@shared_task(name="gristmill.ingest", bind=True, ignore_result=False)
+def ingest(self: Any, path: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Index a file that the worker can read; again, if it has changed.
+
+    Args:
+        path: absolute path, or a `file:` uri.
+        metadata: put on every chunk of it.
+
+    Returns:
+        `{"source_id", "version"}` of its ledger row, which says what became of it.
+    """
+    uri = path if path.startswith("file:") else Path(path).absolute().as_uri()
+    ledger = open_ledger(_settings(), _process().connection())
+    recorded = ledger.record(uri, metadata=metadata, force=True)
+    Broker(self.app).wake()
+    return {"source_id": recorded.source_id, "version": recorded.version}
+
+
+@shared_task(name="gristmill.search", ignore_result=False)
+def search_task(
+    query: str, k: int = 10, mode: Mode = "hybrid", filter: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """The `k` best passages for a question, as JSON: `id, uri, content, metadata, score, ranks, similarity`."""
+    for attempt in (1, 2):
+        try:
+            hits = search(
+                _process().connection(), query, embedder=_embedder(), k=k, mode=mode, filter=filter
+            )
+            return [hit.as_json() for hit in hits]
+        except psycopg.OperationalError:  # the server was restarted since the last question
+            if attempt == 2:
+                raise
+    raise AssertionError("unreachable")
