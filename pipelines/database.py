@@ -28,7 +28,9 @@ def connect(dsn: str, *, schema: str = "public", application: str = "gristmill")
         connection = psycopg.connect(dsn, autocommit=True, application_name=application, connect_timeout=10)
     except psycopg.OperationalError as error:
         raise UnavailableError(
-            "database_unavailable", f"Postgres does not answer: {_first_line(error)}", "check GRISTMILL_DATABASE_URL"
+            "database_unavailable",
+            f"Postgres does not answer: {_first_line(error)}",
+            "check GRISTMILL_DATABASE_URL",
         ) from error
     use_schema(connection, schema)
     try:

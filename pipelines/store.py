@@ -41,7 +41,8 @@ def swap(
         metadata: put on every chunk, together with its page and section.
     """
     old = connection.execute(
-        "select id, content_hash, model from documents where source_id = %s order by chunk_index", (source_id,)
+        "select id, content_hash, model from documents where source_id = %s order by chunk_index",
+        (source_id,),
     ).fetchall()
     reusable: dict[tuple[bytes, str | None], deque[int]] = defaultdict(deque)
     for row_id, content_hash, model in old:

@@ -62,6 +62,7 @@ set hnsw.iterative_scan = 'strict_order'
 set hnsw.ef_search = 200
 set plan_cache_mode = 'force_custom_plan'
 set jit = off
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -119,7 +120,8 @@ begin
   )
   select d.id, d.content, d.metadata, f.score, f.vector_place::int, f.keyword_place::int, f.identifier_place::int,
          1 - (d.embedding <=> query_embedding)
-  from fused f join documents d on d.id = f.id
+  -- limit 1: a few rows by their key, which the planner would else turn into a hash join with the whole table.
+  from fused f, lateral (select * from documents d where d.id = f.id limit 1) d
   order by f.score desc, d.id;
 end $$;
 comment on function search_documents(text, vector, int, text, jsonb, int, int, float8, float8) is
@@ -144,8 +146,8 @@ begin
   select d.*
   from search_documents(query_text, query_embedding, match_count, 'hybrid', filter, rrf_k,
                         greatest(100, match_count), full_text_weight, semantic_weight)
-         with ordinality as s (id, content, metadata, score, vr, kr, ir, similarity, place)
-  join documents d on d.id = s.id
+         with ordinality as s (id, content, metadata, score, vr, kr, ir, similarity, place),
+       lateral (select * from documents d where d.id = s.id limit 1) d
   order by s.place;
 end $$;
 comment on function hybrid_search(text, vector, int, int, float8, float8, jsonb) is

@@ -8,8 +8,7 @@ from typing import Any
 from psycopg import Connection
 
 from pipelines.database import connect
-from pipelines.embed import Embedder, open_embedder
-from pipelines.embed.spec import EmbedderSpec
+from pipelines.embed import Embedder, EmbedderSpec, open_embedder
 from pipelines.errors import ConfigurationError
 from pipelines.search import check_model, index_model
 from sql.migrate import migrate

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import psycopg
 from psycopg import Connection
@@ -20,14 +19,22 @@ from psycopg import Connection
 from pipelines.chunk import ChunkRules, chunk
 from pipelines.embed import Embedder
 from pipelines.embed.cache import embed_chunks
-from pipelines.errors import ConfigurationError, GristmillError, PermanentError, RetryableError, UnavailableError
+from pipelines.errors import (
+    ConfigurationError,
+    GristmillError,
+    PermanentError,
+    RetryableError,
+    UnavailableError,
+)
 from pipelines.extract import extract
+from pipelines.extract.gate import check_file
 from pipelines.extract.rules import ExtractRules
 from pipelines.search import check_model
 from pipelines.store import PostgresVectors
 from pipelines.types import Extracted
 from worker.database import open_database, open_ledger
 from worker.ledger import Claim, Outcome
+from worker.places import local_path
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -127,7 +134,7 @@ class Ingester:
             log.info("dropped, no longer ours: %s", claim.uri)
         except psycopg.OperationalError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the ledger
+        except Exception as error:
             known = error if isinstance(error, GristmillError) else _unexpected(error)
             if isinstance(known, ConfigurationError):
                 known = UnavailableError(known.code, known.cause, known.remedy)
@@ -226,28 +233,12 @@ class _Lease:
             connection.close()
 
 
-def local_path(uri: str) -> Path:
-    """The file behind a `file:` uri.
-
-    Raises:
-        PermanentError: the uri is of another scheme.
-    """
-    parts = urlsplit(uri)
-    if parts.scheme != "file":
-        raise PermanentError(
-            "unsupported_uri", f"{parts.scheme or 'no'} scheme in {uri}", "give a path or a file: uri"
-        )
-    return Path(unquote(parts.path))
-
-
 def hash_file(path: Path, max_bytes: int) -> bytes:
     """SHA-256 of a file, read in pieces; the extractor gives the full story of what cannot be read.
 
     Raises:
         PermanentError: the file is gone, not a regular file, not readable, or larger than `max_bytes`.
     """
-    from pipelines.extract import check_file
-
     check_file(path, max_bytes)
     try:
         with path.open("rb") as file:

@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 from pipelines.errors import GristmillError, RetryableError, UnavailableError
 from pipelines.store import Swapped, swap
 from pipelines.types import EmbeddedChunk
+from worker.places import file_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,11 @@ class Ledger:
 
     def retry(self, ids: Sequence[int] | None = None) -> list[int]:
         """Give failed and dead documents a fresh start: those with these ids, or all of the tenant."""
-        values = {"states": ["failed", "dead"], "tenant": self.tenant, "ids": list(ids) if ids is not None else None}
+        values = {
+            "states": ["failed", "dead"],
+            "tenant": self.tenant,
+            "ids": list(ids) if ids is not None else None,
+        }
         return [row[0] for row in self.connection.execute(RETRY, values).fetchall()]
 
     # --- workers -----------------------------------------------------------------------------------------------
@@ -298,7 +303,13 @@ class Ledger:
 
     def renew(self, claim: Claim, *, pages_done: int | None = None, pages: int | None = None) -> bool:
         """Extend the lease and note progress. False when the claim no longer stands: stop working."""
-        values = {"lease": self._lease, "id": claim.id, "token": claim.token, "pages_done": pages_done, "pages": pages}
+        values = {
+            "lease": self._lease,
+            "id": claim.id,
+            "token": claim.token,
+            "pages_done": pages_done,
+            "pages": pages,
+        }
         return self.connection.execute(RENEW, values).rowcount == 1
 
     def commit(self, claim: Claim, outcome: Outcome, chunks: Sequence[EmbeddedChunk]) -> Swapped | None:
@@ -313,9 +324,7 @@ class Ledger:
             metadata = {**claim.metadata, **dict(outcome.report.get("metadata", {})), **place(claim.uri)}
             metadata["title"] = outcome.title or metadata["filename"]
             metadata["source_id"] = claim.id
-            swapped = swap(
-                self.connection, source_id=claim.id, tenant=claim.tenant, metadata=metadata, chunks=chunks
-            )
+            swapped = swap(self.connection, source_id=claim.id, tenant=claim.tenant, metadata=metadata, chunks=chunks)
             self.connection.execute(
                 COMMIT,
                 {
@@ -375,7 +384,5 @@ class Ledger:
 
 
 def place(uri: str) -> dict[str, str]:
-    """What metadata says of where a document is: its uri and file name."""
-    from urllib.parse import unquote, urlsplit
-
-    return {"uri": uri, "filename": unquote(urlsplit(uri).path).rsplit("/", 1)[-1] or uri}
+    """What metadata says of where a document is."""
+    return {"uri": uri, "filename": file_name(uri)}

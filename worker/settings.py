@@ -52,7 +52,10 @@ class Settings(BaseSettings):
         (), description="More file name patterns to ignore, as a JSON list"
     )
     delete_guard_share: float = Field(
-        0.5, gt=0, le=1, description="A scan that misses more than this share of a folder's documents deletes none"
+        0.5,
+        gt=0,
+        le=1,
+        description="A scan that misses more than this share of a folder's documents deletes none",
     )
     delete_guard_minimum: int = Field(10, ge=1, description="Fewer missing documents than this never stop a deletion")
 

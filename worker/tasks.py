@@ -16,6 +16,7 @@ from pipelines.search import Mode, search
 from worker.broker import WAKE_TASK, Broker
 from worker.database import embedder_spec, open_database, open_ledger
 from worker.ingest import Ingester
+from worker.places import file_uri
 from worker.settings import Settings, load_settings
 
 DRAIN_SECONDS = 60.0
@@ -72,7 +73,7 @@ def ingest(self: Any, path: str, metadata: dict[str, Any] | None = None) -> dict
     Returns:
         `{"source_id", "version"}` of its ledger row, which says what became of it.
     """
-    uri = path if path.startswith("file:") else Path(path).absolute().as_uri()
+    uri = path if path.startswith("file:") else file_uri(Path(path))
     ledger = open_ledger(_settings(), _process().connection())
     recorded = ledger.record(uri, metadata=metadata, force=True)
     Broker(self.app).wake()
@@ -86,9 +87,7 @@ def search_task(
     """The `k` best passages for a question, as JSON: `id, uri, content, metadata, score, ranks, similarity`."""
     for attempt in (1, 2):
         try:
-            hits = search(
-                _process().connection(), query, embedder=_embedder(), k=k, mode=mode, filter=filter
-            )
+            hits = search(_process().connection(), query, embedder=_embedder(), k=k, mode=mode, filter=filter)
             return [hit.as_json() for hit in hits]
         except psycopg.OperationalError:  # the server was restarted since the last question
             if attempt == 2:

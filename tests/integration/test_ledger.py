@@ -26,9 +26,7 @@ def chunks(*texts: str) -> list[EmbeddedChunk]:
     for index, text in enumerate(texts):
         vector = np.zeros(8, dtype=np.float32)
         vector[len(text) % 8] = 1
-        made.append(
-            EmbeddedChunk(Chunk(index, text, None, (), None, 0, len(text), "english", 3), vector, "m")
-        )
+        made.append(EmbeddedChunk(Chunk(index, text, None, (), None, 0, len(text), "english", 3), vector, "m"))
     return made
 
 
@@ -39,18 +37,13 @@ def claimed(ledger: Ledger) -> Claim:
 
 
 def state(ledger: Ledger, uri: str = URI) -> tuple[Any, ...]:
-    row = ledger.connection.execute(
-        "select state, attempts, error_code from sources where uri = %s", (uri,)
-    ).fetchone()
+    row = ledger.connection.execute("select state, attempts, error_code from sources where uri = %s", (uri,)).fetchone()
     assert row is not None
     return tuple(row)
 
 
 def contents(ledger: Ledger) -> list[str]:
-    return [
-        r[0]
-        for r in ledger.connection.execute("select content from documents order by chunk_index").fetchall()
-    ]
+    return [r[0] for r in ledger.connection.execute("select content from documents order by chunk_index").fetchall()]
 
 
 @pytest.fixture
@@ -59,9 +52,7 @@ def ledger(database: Connection[Any]) -> Ledger:
 
 
 def expire(ledger: Ledger) -> None:
-    ledger.connection.execute(
-        "update sources set lease_until = now() - interval '1 s' where state = 'leased'"
-    )
+    ledger.connection.execute("update sources set lease_until = now() - interval '1 s' where state = 'leased'")
 
 
 def make_due(ledger: Ledger) -> None:
@@ -158,9 +149,7 @@ def test_back_off_grows(ledger: Ledger) -> None:
     waits = []
     for _ in range(3):
         ledger.fail(claimed(ledger), UnavailableError("away", "embedder is down"))
-        row = ledger.connection.execute(
-            "select extract(epoch from next_at - now())::float8 from sources"
-        ).fetchone()
+        row = ledger.connection.execute("select extract(epoch from next_at - now())::float8 from sources").fetchone()
         assert row is not None
         waits.append(row[0])
         make_due(ledger)
@@ -225,13 +214,8 @@ def test_rename_keeps_rows_and_vectors(ledger: Ledger) -> None:
     ledger.commit(claimed(ledger), outcome(), chunks("one", "two"))
     before = ledger.connection.execute("select id, embedding::text from documents order by id").fetchall()
     assert ledger.rename(URI, "file:///drop/b%20c.txt", fingerprint="2")
-    assert (
-        ledger.connection.execute("select id, embedding::text from documents order by id").fetchall()
-        == before
-    )
-    found = ledger.connection.execute(
-        "select metadata->>'uri', metadata->>'filename' from documents"
-    ).fetchone()
+    assert ledger.connection.execute("select id, embedding::text from documents order by id").fetchall() == before
+    found = ledger.connection.execute("select metadata->>'uri', metadata->>'filename' from documents").fetchone()
     assert found == ("file:///drop/b%20c.txt", "b c.txt")
     assert ledger.known("file:///drop/") == {"file:///drop/b%20c.txt": "2"}
     assert ledger.claim() is None
@@ -292,9 +276,7 @@ def test_oldest_first_and_never_twice(ledger: Ledger, another: Callable[[], Conn
 
 def test_swap_keeps_unchanged_chunks(ledger: Ledger) -> None:
     def rows() -> dict[str, int]:
-        return dict(
-            ledger.connection.execute("select content, id from documents order by chunk_index").fetchall()
-        )
+        return dict(ledger.connection.execute("select content, id from documents order by chunk_index").fetchall())
 
     ledger.record(URI)
     ledger.commit(claimed(ledger), outcome(), chunks("a", "b", "c", "d"))

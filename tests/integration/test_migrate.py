@@ -71,9 +71,7 @@ def test_as_a_plain_role_in_its_own_schema_with_extensions_elsewhere(
         connection.execute(
             "insert into documents (content, embedding) values ('Error E-4012: bloqué', '[1,0,0]'), ('x', '[0,1,0]')"
         )
-        rows = connection.execute(
-            "select content from hybrid_search('what is E4012?', '[0,1,0]', 20)"
-        ).fetchall()
+        rows = connection.execute("select content from hybrid_search('what is E4012?', '[0,1,0]', 20)").fetchall()
         assert [row[0] for row in rows] == ["Error E-4012: bloqué", "x"]
         assert tables(connection, "public") == set()
     with psycopg.connect(dsn, autocommit=True) as connection:

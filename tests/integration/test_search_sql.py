@@ -32,9 +32,7 @@ def pumps(database: Connection[Any]) -> Connection[Any]:
     return database
 
 
-def found(
-    connection: Connection[Any], query: str, embedding: str = vector(0, 0, 0, 0, 1), **more: Any
-) -> list[int]:
+def found(connection: Connection[Any], query: str, embedding: str = vector(0, 0, 0, 0, 1), **more: Any) -> list[int]:
     extra = "".join(f", {name} => %({name})s" for name in more)
     rows = connection.execute(
         f"select id from search_documents(%(q)s, %(e)s{extra})".encode(), {"q": query, "e": embedding, **more}
@@ -80,9 +78,7 @@ def test_ranks_say_which_leg_found_a_row(pumps: Connection[Any]) -> None:
     assert sorted(by_id[i][2] for i in (1, 3)) == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "query", ["???", "the of and", "", "' | & ! <->", "\\", "a" * 5000, "%_'\"", "-", "\u200b"]
-)
+@pytest.mark.parametrize("query", ["???", "the of and", "", "' | & ! <->", "\\", "a" * 5000, "%_'\"", "-", "\u200b"])
 def test_any_question_is_safe(pumps: Connection[Any], query: str) -> None:
     assert found(pumps, query, vector(0, 0, 1))[0] == 4
 
@@ -105,9 +101,7 @@ def test_match_documents_by_the_names_that_clients_send(pumps: Connection[Any]) 
     ).fetchall()
     assert [row[0] for row in rows] == [1, 2]
     assert rows[0][3] == pytest.approx(1.0)
-    everything = pumps.execute(
-        "select id from match_documents(query_embedding => %s)", (vector(1),)
-    ).fetchall()
+    everything = pumps.execute("select id from match_documents(query_embedding => %s)", (vector(1),)).fetchall()
     assert len(everything) == 5
 
 

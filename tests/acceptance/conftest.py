@@ -1,0 +1,163 @@
+"""A running installation: `gristmill up` in a process of its own, on a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from psycopg import Connection
+
+from pipelines.errors import GristmillError
+from worker.database import open_database
+from worker.embedded import Services, find_services, stop_services
+from worker.settings import Settings, load_settings
+
+COMMAND = (sys.executable, "-m", "worker.cli")
+
+
+def until(condition: Callable[[], Any], what: str, *, seconds: float = 90.0) -> Any:
+    """Poll until a condition holds; its value, or a failure that says what was waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.05)
+
+
+class Installation:
+    """One home, its drop folder, and the service that runs over it."""
+
+    def __init__(self, place: Path, **settings: Any) -> None:
+        self.home = place / "home"
+        self.drop = place / "drop"
+        self.drop.mkdir()
+        given = {
+            "home": self.home,
+            "watch": json.dumps([str(self.drop)]),
+            "stability_seconds": 0.2,
+            **settings,
+        }
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("GRISTMILL_", "OPENAI_"))},
+            "COLUMNS": "200",
+            **{f"GRISTMILL_{key.upper()}": str(value) for key, value in given.items()},
+        }
+        self.settings: Settings = load_settings(**{**given, "watch": (self.drop,)})
+        self.log = place / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any] | None = None
+
+    def start(self) -> None:
+        """Start the service and wait until its workers answer."""
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, "up"], env=self.environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        until(self.is_up, "the service to start")
+
+    def is_up(self) -> bool:
+        """Whether the service is migrated and its children run; fails the test if it ended instead."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            pytest.fail(f"gristmill up ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}")
+        try:
+            with open_database(self.settings) as connection:
+                return connection.execute("select to_regclass('index_models') is not null").fetchone() == (True,)
+        except GristmillError:
+            return False
+
+    def services(self) -> Services:
+        """Addresses of the embedded services."""
+        return find_services(self.settings)
+
+    def connection(self) -> Connection[Any]:
+        """A connection to its database, opened again if it was lost."""
+        if self._connection is None or self._connection.closed or self._connection.broken:
+            self._connection = open_database(self.settings)
+        return self._connection
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a query against its database."""
+        return self.connection().execute(query.encode(), values).fetchall()
+
+    def states(self) -> dict[str, str]:
+        """State of every document by file name."""
+        return {uri.rsplit("/", 1)[-1]: state for uri, state in self.rows("select uri, state from sources")}
+
+    def settled(self, count: int, *, seconds: float = 90.0) -> dict[str, str]:
+        """Wait until so many documents are known and none is pending or leased; their states."""
+
+        def look() -> dict[str, str] | None:
+            states = self.states()
+            waiting = [name for name, state in states.items() if state in ("pending", "leased")]
+            return states if len(states) >= count and not waiting else None
+
+        found: dict[str, str] = until(look, f"{count} documents to settle", seconds=seconds)
+        return found
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command line against this installation."""
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def answer(self, *arguments: str) -> Any:
+        """Run the command line with `--json`; its answer."""
+        done = self.run(*arguments, "--json")
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    def children(self, text: str) -> list[psutil.Process]:
+        """Processes of the service whose command line holds a text."""
+        assert self.process is not None
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if text in " ".join(child.cmdline()):
+                        found.append(child)
+        return found
+
+    def stop(self) -> int:
+        """Stop it as a service manager would; its exit code."""
+        assert self.process is not None
+        if self._connection is not None:
+            self._connection.close()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def install() -> Iterator[Callable[..., Installation]]:
+    """Make installations; all are stopped at the end, whatever happened to them."""
+    made: list[tuple[Installation, tempfile.TemporaryDirectory[str]]] = []
+
+    def make(**settings: Any) -> Installation:
+        place = tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True)
+        made.append((Installation(Path(place.name), **settings), place))
+        return made[-1][0]
+
+    yield make
+    for installation, place in made:
+        if installation.process is not None and installation.process.poll() is None:
+            installation.stop()
+        stop_services(installation.settings)
+        place.cleanup()

@@ -1,0 +1,215 @@
+"""Commands about documents: ingest, status, sources, retry, delete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from psycopg import Connection
+from psycopg.rows import dict_row
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pipelines.errors import GristmillError, PermanentError
+from worker.app import connect_app
+from worker.broker import Broker
+from worker.cli.output import Json, console, errors, fail, print_json, print_table, settings
+from worker.database import open_database, open_ledger
+from worker.places import file_uri, local_path
+from worker.settings import Settings
+from worker.watchers.fingerprint import FileStat, fingerprint
+from worker.watchers.ignore import Ignore
+from worker.watchers.scan import missing_files, scan
+
+STATES = ("pending", "leased", "done", "failed", "dead", "deleted")
+SOURCE = """
+select id, uri, state, version, attempts, mime, title, pages, pages_done, chunks, tokens,
+       error_code, error_cause, error_remedy, next_at, event_at, searchable_at
+from sources
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(ingest)
+    app.command()(status)
+    app.command()(sources)
+    app.command()(retry)
+    app.command()(delete)
+
+
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Files, or folders to take all files of")],
+    wait: Annotated[bool, typer.Option("--wait", help="Until all are searchable or have failed")] = False,
+    as_json: Json = False,
+) -> None:
+    """Index files, now. A file that was indexed before is read again; if its bytes are the same nothing is redone."""
+    found = settings()
+    ok = True
+    ids: list[int] = []
+    with open_database(found, application="gristmill cli") as connection:
+        ledger = open_ledger(found, connection)
+        for path in paths:
+            try:
+                files = _files(found, path.expanduser().absolute())
+            except GristmillError as error:
+                fail(error, as_json=False)
+                ok = False
+                continue
+            for file in files:
+                recorded = ledger.record(file_uri(file), fingerprint=fingerprint(FileStat.of(file.stat())), force=True)
+                ids.append(recorded.source_id)
+        if ids:
+            Broker(connect_app(found)).wake(min(len(ids), found.ingest_processes))
+        if wait:
+            _wait(connection, ids)
+        rows = _rows(connection, "where id = any(%s) order by id", (ids,))
+    if as_json:
+        print_json(rows)
+    elif wait:
+        _print_sources(rows)
+    else:
+        console.print(f"{len(ids)} documents noted; `gristmill status` shows how far they are")
+    bad = wait and any(row["state"] in ("failed", "dead") for row in rows)
+    raise typer.Exit(0 if ok and not bad else 1)
+
+
+def status(as_json: Json = False) -> None:
+    """How many documents are in which state, what waits, and with which model the index is built."""
+    found = settings()
+    with open_database(found, application="gristmill cli") as connection:
+        counts = dict(connection.execute("select state, count(*) from sources group by state").fetchall())
+        row = connection.execute(
+            "select (select count(*) from documents),"
+            " (select extract(epoch from now() - min(event_at))::float8 from sources"
+            "  where state in ('pending', 'leased')),"
+            " (select model from index_models), (select dimensions from index_models)"
+        ).fetchone()
+    assert row is not None
+    answer: dict[str, Any] = {
+        "sources": {state: counts.get(state, 0) for state in STATES},
+        "chunks": row[0],
+        "oldest_waiting_seconds": row[1],
+        "queue": Broker(connect_app(found)).waiting(),
+        "model": row[2],
+        "dimensions": row[3],
+        "home": str(found.home),
+    }
+    if as_json:
+        print_json(answer)
+        return
+    print_table(["state", "documents"], [(state, counts.get(state, 0)) for state in STATES])
+    waiting = f"oldest waiting for {row[1]:.0f} s" if row[1] is not None else "nothing waiting"
+    queue = "not reachable" if answer["queue"] is None else f"{answer['queue']} wake-ups"
+    console.print(f"{row[0]} chunks; {waiting}; broker: {queue}; model: {row[2]} ({row[3]} dimensions)")
+    if counts.get("failed") or counts.get("dead"):
+        console.print("causes and remedies: gristmill sources --state failed (or dead)")
+
+
+def sources(
+    state: Annotated[str | None, typer.Option(help=f"Only this state: {', '.join(STATES)}")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List documents with their state; for those that failed, the cause and the remedy."""
+    if state is not None and state not in STATES:
+        raise PermanentError("invalid_state", f"{state} is not a state", f"use one of {', '.join(STATES)}")
+    with open_database(settings(), application="gristmill cli") as connection:
+        where = "where %s::text is null or state = %s order by updated_at desc, id desc limit %s"
+        rows = _rows(connection, where, (state, state, limit))
+    if as_json:
+        print_json(rows)
+    else:
+        _print_sources(rows)
+
+
+def retry(
+    ids: Annotated[list[int] | None, typer.Argument(help="Of documents that failed or are dead; none: all")] = None,
+    as_json: Json = False,
+) -> None:
+    """Try failed and dead documents again, once the cause is mended."""
+    found = settings()
+    with open_database(found, application="gristmill cli") as connection:
+        again = open_ledger(found, connection).retry(ids or None)
+    if again:
+        Broker(connect_app(found)).wake(min(len(again), found.ingest_processes))
+    if as_json:
+        print_json({"retried": again})
+    else:
+        console.print(f"{len(again)} documents will be tried again")
+
+
+def delete(
+    targets: Annotated[list[str] | None, typer.Argument(help="Paths, uris or ids")] = None,
+    missing: Annotated[Path | None, typer.Option(help="All documents below this folder whose file is gone")] = None,
+    as_json: Json = False,
+) -> None:
+    """Take documents out of the index. Files are left where they are."""
+    found = settings()
+    with open_database(found, application="gristmill cli") as connection:
+        ledger = open_ledger(found, connection)
+        uris = [_uri(connection, target) for target in targets or []]
+        if missing is not None:
+            root = missing.expanduser().absolute()
+            known = {local_path(uri): mark or "" for uri, mark in ledger.known(file_uri(root) + "/").items()}
+            uris += [file_uri(path) for path in missing_files(root, known, Ignore(found.ignore))]
+        gone = [uri for uri in uris if ledger.delete(uri)]
+    if as_json:
+        print_json({"deleted": gone})
+        return
+    for uri in uris:
+        if uri not in gone:
+            errors.print(f"not in the index: {uri}", markup=False)
+    console.print(f"{len(gone)} documents deleted from the index")
+    raise typer.Exit(0 if len(gone) == len(uris) else 1)
+
+
+def _files(found: Settings, path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(scan(path, Ignore(found.ignore)).files)
+    if not path.exists():
+        raise PermanentError("not_found", f"{path} does not exist", "check the path")
+    return [path]
+
+
+def _wait(connection: Connection[Any], ids: Sequence[int]) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors) as progress:
+        bar = progress.add_task("indexing", total=len(ids))
+        while True:
+            row = connection.execute(
+                "select count(*) filter (where state in ('pending', 'leased')) from sources where id = any(%s)",
+                (list(ids),),
+            ).fetchone()
+            left = row[0] if row else 0
+            progress.update(bar, completed=len(ids) - left)
+            if not left:
+                return
+            time.sleep(0.1)
+
+
+def _rows(connection: Connection[Any], where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute((SOURCE + where).encode(), values).fetchall()
+
+
+def _print_sources(rows: Sequence[dict[str, Any]]) -> None:
+    def story(row: dict[str, Any]) -> str:
+        if row["error_cause"]:
+            return f"{row['error_cause']}\n→ {row['error_remedy']}"
+        if row["state"] == "leased" and row["pages"]:
+            return f"page {row['pages_done'] or 0} of {row['pages']}"
+        return f"{row['chunks']} chunks" if row["chunks"] else ""
+
+    print_table(["id", "state", "document", ""], [(r["id"], r["state"], r["uri"], story(r)) for r in rows])
+
+
+def _uri(connection: Connection[Any], target: str) -> str:
+    if target.isdecimal():
+        row = connection.execute("select uri from sources where id = %s", (int(target),)).fetchone()
+        if row is None:
+            raise PermanentError("unknown_source", f"no document has the id {target}", "see: gristmill sources")
+        return str(row[0])
+    return target if "://" in target else file_uri(Path(target))

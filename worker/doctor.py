@@ -1,0 +1,138 @@
+"""What Gristmill needs, looked at one by one, each with the remedy where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pipelines.embed import open_embedder
+from pipelines.errors import GristmillError
+from pipelines.search import check_model
+from sql.migrate import pending
+from worker.app import connect_app
+from worker.broker import Broker
+from worker.database import embedder_spec, open_database
+from worker.embedded import find_services
+from worker.settings import Settings
+
+DISK_NEEDED = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: `ok` is True, False, or None for a note that stops nothing."""
+
+    name: str
+    ok: bool | None
+    found: str
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The check as plain JSON types."""
+        return asdict(self)
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Look at everything. A check that fails never stops those after it."""
+    parts: tuple[Callable[[Settings], Iterator[Check]], ...] = (
+        _machine,
+        _tesseract,
+        _services,
+        _model,
+        _folders,
+    )
+    checks: list[Check] = []
+    for part in parts:
+        try:
+            checks.extend(part(settings))
+        except GristmillError as error:
+            checks.append(Check(part.__name__.strip("_"), False, error.cause, error.remedy))
+    return checks
+
+
+def _machine(settings: Settings) -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("python", (3, 11) <= sys.version_info[:2] <= (3, 14), version, "use Python 3.11 to 3.14")
+    place = next(p for p in (settings.home, *settings.home.parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    yield Check("disk", free >= DISK_NEEDED, f"{free / 2**30:.1f} GiB free at {place}", "free 2 GiB or move the home")
+    yield Check("home", os.access(place, os.W_OK), str(settings.home), f"make {place} writable, or set GRISTMILL_HOME")
+
+
+def _tesseract(settings: Settings) -> Iterator[Check]:
+    command = "apt-get install tesseract-ocr tesseract-ocr-fra tesseract-ocr-osd (macOS: brew install tesseract-lang)"
+    if shutil.which("tesseract") is None:
+        yield Check("tesseract", False, "not installed: scans and images cannot be read", command)
+        return
+    import pytesseract
+
+    languages = set(pytesseract.get_languages())
+    yield Check("tesseract", True, str(pytesseract.get_tesseract_version()))
+    wanted = set(settings.ocr_languages.split("+"))
+    lacking = ", ".join(sorted(wanted - languages))
+    yield Check(
+        "tesseract languages",
+        not lacking,
+        f"lacking {lacking}" if lacking else ", ".join(sorted(languages)),
+        command if lacking else "",
+    )
+
+
+def _services(settings: Settings) -> Iterator[Check]:
+    services = find_services(settings)
+    with open_database(settings, services, application="gristmill doctor") as connection:
+        row = connection.execute(
+            "select current_setting('server_version'),"
+            " (select extversion from pg_extension where extname = 'vector'),"
+            " (select extversion from pg_extension where extname = 'unaccent')"
+        ).fetchone()
+        assert row is not None
+        yield Check("postgres", True, row[0])
+        vector = tuple(int(part) for part in (row[1] or "0").split(".")[:3])
+        # Before 0.8.4 a vacuum beside inserts could leave the HNSW graph damaged.
+        good = None if (0, 8) <= vector < (0, 8, 4) else vector >= (0, 8)
+        yield Check("pgvector", good, row[1] or "missing", "" if good else "update pgvector to 0.8.4 or newer")
+        yield Check("unaccent", row[2] is not None, row[2] or "missing", "" if row[2] else "create extension unaccent")
+        try:
+            left = [migration.name for migration in pending(connection)]
+        except psycopg.Error as error:
+            left = [str(error)]
+        yield Check("schema", not left, ", ".join(left) or "up to date", "gristmill migrate" if left else "")
+    waiting = Broker(connect_app(settings, services)).waiting()
+    yield Check(
+        "broker",
+        waiting is not None,
+        "does not answer" if waiting is None else f"answers, {waiting} wake-ups waiting",
+        "check GRISTMILL_BROKER_URL; documents wait in the ledger meanwhile" if waiting is None else "",
+    )
+
+
+def _model(settings: Settings) -> Iterator[Check]:
+    embedder = open_embedder(embedder_spec(settings))
+    size = embedder.embed_query("doctor").shape[0]
+    yield Check("embedding model", True, f"{embedder.model}, {size} dimensions")
+    with open_database(settings, application="gristmill doctor") as connection:
+        check_model(connection, embedder)
+    yield Check("index model", True, "the same")
+
+
+def _folders(settings: Settings) -> Iterator[Check]:
+    for folder in settings.watch:
+        readable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
+        yield Check("folder", readable, str(folder), "" if readable else f"create {folder} and make it readable")
+    limit = Path("/proc/sys/fs/inotify/max_user_watches")
+    if settings.watch and limit.exists():
+        count = int(limit.read_text())
+        yield Check(
+            "inotify",
+            None if count < 8192 else True,
+            f"{count} watches",
+            "sysctl fs.inotify.max_user_watches",
+        )
