@@ -39,6 +39,7 @@ def main() -> int:
     script = tomllib.loads((HERE / "questions.toml").read_text("utf-8"))
     files = sorted(path for path in (HERE / "drop").iterdir() if path.is_file())
     with tempfile.TemporaryDirectory(prefix="gristmill-demo-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o711)  # as root, Postgres runs as another user and has to get through
         drop = Path(name) / "drop"
         drop.mkdir()
         for variable in [v for v in os.environ if v.startswith("GRISTMILL_")]:
@@ -115,7 +116,7 @@ def show_model(settings: Settings) -> None:
     with open_database(settings) as connection:
         row = connection.execute("select model, dimensions from index_models").fetchone()
     assert row is not None
-    console.print(f"   Embeddings: {row[0]}, {row[1]} dimensions, on this machine; no key, nothing leaves it.")
+    console.print(f"   Embeddings: {row[0]}, {row[1]} dimensions. They are made on this machine, with no key.")
 
 
 def drop_in(settings: Settings, files: Sequence[Path], drop: Path) -> bool:
@@ -205,9 +206,7 @@ def edit_live(settings: Settings, edit: dict[str, Any], drop: Path) -> bool:
     seconds = time.monotonic() - began
     stability = settings.stability_seconds
     console.print(f"   Before: {'known' if any(edit['marker'] in h['content'] for h in before) else 'not known'}.")
-    console.print(
-        f"   Found {seconds:.1f} s after the edit was saved; {stability:.0f} s of it is waiting for the file to be quiet:"
-    )
+    console.print(f"   Found {seconds:.1f} s after it was saved; {stability:.0f} s of that is waiting for a quiet file:")
     console.print(f"   {escape(passage(found[0]['content'], edit['marker']))}\n")
     return bool(found[0]["metadata"]["filename"] == edit["expect"])
 

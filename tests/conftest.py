@@ -41,6 +41,7 @@ def shared() -> Path:
 def service_home() -> Iterator[Path]:
     """A home with a short path: sockets allow about 100 bytes."""
     with tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o711)  # as root, Postgres runs as another user and has to get through
         yield Path(name) / "home"
 
 

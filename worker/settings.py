@@ -115,8 +115,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _overlap_fits(self) -> Settings:
-        if self.chunk_overlap_tokens * 2 > self.chunk_tokens:
-            raise ValueError("chunk_overlap_tokens must be at most half of chunk_tokens")
+        if self.chunk_overlap_tokens * 4 > self.chunk_tokens:
+            raise ValueError("chunk_overlap_tokens must be at most a quarter of chunk_tokens")
         return self
 
     @property

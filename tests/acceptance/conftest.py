@@ -152,6 +152,7 @@ def install() -> Iterator[Callable[..., Installation]]:
 
     def make(**settings: Any) -> Installation:
         place = tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True)
+        Path(place.name).chmod(0o711)  # as root, Postgres runs as another user and has to get through
         made.append((Installation(Path(place.name), **settings), place))
         return made[-1][0]
 
