@@ -78,13 +78,15 @@ def _logging(**_: Any) -> None:
 
 @worker_init.connect
 def _load_model_once(**_: Any) -> None:
-    """Load the embedded model before the pool forks, so that its pages are shared. It is safe to fork."""
+    """Load the models before the pool forks, so that their pages are shared. Both are safe to fork."""
     from pipelines.embed import open_embedder
+    from pipelines.language import detect_language
     from worker.database import embedder_spec
 
     spec = embedder_spec(load_settings())
     if spec.kind == "use":
         open_embedder(spec).embed_query("warm")
+    detect_language("The language model is loaded as well, by a sentence that is long enough to be judged.", "english")
 
 
 @worker_process_init.connect

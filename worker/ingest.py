@@ -68,11 +68,12 @@ def chunk_rules(settings: Settings) -> ChunkRules:
     )
 
 
-def recipe(settings: Settings, model: str) -> str:
-    """Digest of everything that decides what chunks and vectors the same bytes give."""
+def recipe(settings: Settings, model: str, suffix: str) -> str:
+    """Digest of everything that decides what chunks and vectors the same bytes give; a file's suffix is a hint."""
     facts = [
         RECIPE_VERSION,
         model,
+        suffix.lower(),
         settings.ocr_languages,
         settings.ocr_dpi,
         settings.chunk_tokens,
@@ -102,7 +103,7 @@ class Ingester:
             try:
                 if not self._work_one():
                     break
-            except psycopg.OperationalError as error:
+            except (psycopg.OperationalError, UnavailableError) as error:
                 # The lease runs out by itself and the sweep announces the row again.
                 log.warning("lost the database: %s", str(error).strip().splitlines()[0])
                 self.close()
@@ -155,7 +156,7 @@ class Ingester:
         connection = self._connected()
         ledger = open_ledger(self._settings, connection)
         path = local_path(claim.uri)
-        wanted = recipe(self._settings, self._embedder.model)
+        wanted = recipe(self._settings, self._embedder.model, path.suffix)
         with self._lease_kept(claim) as lease:
             digest = hash_file(path, self._settings.max_bytes)
             if claim.done_version and (digest, wanted) == (claim.content_hash, claim.recipe):
@@ -168,7 +169,13 @@ class Ingester:
             if not chunks:
                 raise PermanentError("no_text", "no text was found in this document", "check that it is not blank")
             vectors = PostgresVectors(connection, claim.id)
-            embedded = embed_chunks(chunks, self._embedder, vectors)
+            embedded = embed_chunks(
+                chunks,
+                self._embedder,
+                vectors,
+                batch_texts=self._settings.embed_batch_texts,
+                batch_tokens=self._settings.embed_batch_tokens,
+            )
             lease.check()
             outcome = Outcome(
                 content_hash=digest,

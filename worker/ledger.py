@@ -156,12 +156,11 @@ update sources set version = version + 1, done_version = version + 1, state = 'd
 where id = %s
 """
 
+# Due again: that size, time and inode are the same does not prove that the content is. The worker compares hashes.
 RENAME = """
-update sources set uri = %(new)s, fingerprint = coalesce(%(fingerprint)s, fingerprint),
-  state = case when state = 'leased' then 'pending' else state end,
-  attempts = case when state = 'leased' then 0 else attempts end,
-  next_at = case when state = 'leased' then now() else next_at end,
-  token = null, lease_until = null, holder = null, updated_at = now()
+update sources set uri = %(new)s, fingerprint = coalesce(%(fingerprint)s, fingerprint), version = version + 1,
+  state = 'pending', attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null,
+  event_at = now(), updated_at = now()
 where id = %(id)s
 """
 
