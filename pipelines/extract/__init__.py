@@ -1,0 +1,59 @@
+"""From a file of any supported format to clean text in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.errors import PermanentError
+from pipelines.extract.gate import check_file
+from pipelines.extract.registry import format_of, run_extractor
+from pipelines.extract.rules import ExtractRules, no_progress
+from pipelines.sniff import sniff
+from pipelines.types import Extracted
+
+__all__ = ["ExtractRules", "extract"]
+
+
+def extract(
+    path: Path,
+    *,
+    name: str | None = None,
+    rules: ExtractRules = ExtractRules(),  # noqa: B008 - frozen
+    progress: Callable[[int, int], None] | None = None,
+) -> Extracted:
+    """Read a document: check it, sniff what it is, extract and sanitise its text.
+
+    Plain text and Markdown are read in this process; every other format in a process of its own with limits
+    of memory, processor time and wall-clock time, so that no file can take the caller down or hold it.
+
+    Args:
+        path: the file.
+        name: the name it is known by, where `path` is a temporary one.
+        rules: limits and OCR settings.
+        progress: called with (page begun, pages in all) for formats with pages.
+
+    Raises:
+        PermanentError: the file cannot be ingested as it is. Codes: `vanished`, `unreadable`, `not_a_file`,
+        `empty_file`,
+            `too_large`, `unsupported_format`, `encrypted`, `corrupt`, `bomb`, `too_many_pages`, `no_text`,
+            `ocr_unavailable`, `parser_failed`, `parser_crashed`, `extract_timeout`, `out_of_memory`.
+        RetryableError: the parsing process was ended from outside (`parser_killed`).
+    """
+    check_file(path, rules.max_bytes)
+    try:
+        mime = sniff(path, name)
+        isolated = format_of(mime).isolated
+        if not isolated:
+            return run_extractor(path, mime, rules, progress or no_progress)
+    except FileNotFoundError as error:
+        raise PermanentError("vanished", "the file was removed while it was read", "put it back") from error
+    except OSError as error:
+        raise PermanentError(
+            "unreadable",
+            f"the file cannot be read: {error.strerror or error}",
+            "check the disk or share it lies on",
+        ) from error
+    from pipelines.extract.isolate import extract_isolated
+
+    return extract_isolated(path, mime, rules, progress or no_progress)
