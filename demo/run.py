@@ -206,7 +206,9 @@ def edit_live(settings: Settings, edit: dict[str, Any], drop: Path) -> bool:
     seconds = time.monotonic() - began
     stability = settings.stability_seconds
     console.print(f"   Before: {'known' if any(edit['marker'] in h['content'] for h in before) else 'not known'}.")
-    console.print(f"   Found {seconds:.1f} s after it was saved; {stability:.0f} s of that is waiting for a quiet file:")
+    console.print(
+        f"   Found {seconds:.1f} s after it was saved; {stability:.0f} s of that is waiting for a quiet file:"
+    )
     console.print(f"   {escape(passage(found[0]['content'], edit['marker']))}\n")
     return bool(found[0]["metadata"]["filename"] == edit["expect"])
 

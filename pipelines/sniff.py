@@ -173,7 +173,7 @@ def _zip_kind(path: Path) -> str:
 
 
 def _ole_kind(path: Path) -> str:
-    import olefile  # type: ignore[import-untyped]
+    import olefile
 
     try:
         with olefile.OleFileIO(str(path)) as storage:

@@ -18,15 +18,22 @@ create table documents (
   created_at    timestamptz not null default now(),
   updated_at    timestamptz not null default now(),
   fts           tsvector generated always as (document_fts(language, context, content)) stored,
+  bm25          sparsevec generated always as (bm25_vector(document_fts(language, context, content))) stored,
   unique (source_id, chunk_index) deferrable initially deferred,
   check (source_id is null or (embedding is not null and chunk_index is not null and content_hash is not null))
 ) with (autovacuum_vacuum_scale_factor = 0.05);
+
+-- What ranking reads of every candidate stays in the row; what is read of a few goes out of line.
+alter table documents alter column bm25 set storage main;
+alter table documents alter column fts set storage external;
+alter table documents alter column embedding set storage external;
 
 create index documents_embedding on documents using hnsw (embedding vector_cosine_ops);
 create index documents_fts on documents using gin (fts);
 create index documents_metadata on documents using gin (metadata jsonb_path_ops);
 create index documents_tenant on documents (tenant);
 create index documents_metadata_tenant on documents ((metadata ->> 'tenant'));
+create index documents_created on documents (created_at);
 create index documents_language on documents (language);
 
 comment on table documents is 'One row a chunk: what is searched. Everything here can be rebuilt from the sources';
@@ -36,6 +43,7 @@ comment on column documents.context is 'Header (title › section) that is index
 comment on column documents.language is 'Name of a text search configuration, e.g. french';
 comment on column documents.model is 'Embedding model of the vector; null for rows inserted by others';
 comment on column documents.start_char is 'Span of the chunk in the extracted text, in characters';
+comment on column documents.bm25 is 'Weights of the lexemes of the row for BM25, generated: bm25_vector()';
 comment on column documents.fts is 'Lexical index of the row, generated: it can never be out of step with content';
 
 -- Readers that call `order by embedding <=> …` with a filter (n8n, match_documents) would get too few rows from HNSW

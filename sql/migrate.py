@@ -19,7 +19,7 @@ from pipelines.database import use_schema
 from pipelines.errors import ConfigurationError
 
 FILE_NAME = re.compile(r"^\d{3}_\w+\.sql$")
-VARIABLE = re.compile(r"(?<![:\w]):(?:'(?P<quoted>[a-z_]+)'|(?P<bare>[a-z_]+)\b)")
+VARIABLE = re.compile(r"(?<![\[:\w]):(?:'(?P<quoted>[a-z_]+)'|(?P<bare>[a-z_]+)\b)")
 LOCK = 0x67726973746D696C  # any fixed number: two migrations at once must take turns
 LEDGER = """
 create table if not exists gristmill_migrations (

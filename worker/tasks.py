@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from celery import shared_task
 from psycopg import Connection
 
 from pipelines.embed import Embedder, open_embedder
-from pipelines.search import Mode, search
+from pipelines.search import Mode, Options, search
 from worker.broker import WAKE_TASK, Broker
 from worker.database import embedder_spec, open_database, open_ledger
 from worker.ingest import Ingester
@@ -81,14 +82,22 @@ def ingest(self: Any, path: str, metadata: dict[str, Any] | None = None) -> dict
 
 
 @shared_task(name="gristmill.search", ignore_result=False)
-def search_task(
-    query: str, k: int = 10, mode: Mode = "hybrid", filter: dict[str, Any] | None = None
-) -> list[dict[str, Any]]:
-    """The `k` best passages for a question, as JSON: `id, uri, content, metadata, score, ranks, similarity`."""
+def search_task(query: str, k: int = 10, mode: Mode = "hybrid", **options: Any) -> list[dict[str, Any]]:
+    """The `k` best passages for a question.
+
+    Args:
+        options: the other fields of `pipelines.search.Options`, as JSON; times in ISO 8601.
+
+    Returns:
+        JSON objects, best first: `id, uri, content, metadata, score, ranks, similarity, snippet`.
+    """
+    for name in ("since", "until"):
+        if isinstance(options.get(name), str):
+            options[name] = datetime.fromisoformat(options[name])
+    wanted = Options(k=k, mode=mode, **options)
     for attempt in (1, 2):
         try:
-            hits = search(_process().connection(), query, embedder=_embedder(), k=k, mode=mode, filter=filter)
-            return [hit.as_json() for hit in hits]
+            return [hit.as_json() for hit in search(_process().connection(), query, _embedder(), wanted)]
         except psycopg.OperationalError:  # the server was restarted since the last question
             if attempt == 2:
                 raise

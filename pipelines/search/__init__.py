@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal, get_args
 
 import psycopg
 from pgvector import Vector as PgVector
@@ -14,7 +15,9 @@ from psycopg.types.json import Jsonb
 from pipelines.embed import Embedder
 from pipelines.errors import ConfigurationError, PermanentError
 
-Mode = Literal["hybrid", "keyword", "vector"]
+Mode = Literal["hybrid", "keyword", "vector", "auto"]
+
+MOST_HITS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Hit:
         uri: of the document it comes from; None for rows that others inserted without one.
         score: higher is better; comparable within one answer only.
         ranks: 1-based rank in each leg (`vector`, `keyword`, `identifier`), None where that leg did not find it.
-        similarity: cosine with the question, None in keyword mode.
+        similarity: cosine with the question, None without its vector.
+        snippet: fragments around the question's words, on request.
     """
 
     id: int
@@ -36,52 +40,111 @@ class Hit:
     score: float
     ranks: dict[str, int | None]
     similarity: float | None
+    snippet: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The hit as plain JSON types."""
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to search; the defaults are what is best on all sets measured.
+
+    Attributes:
+        k: how many hits.
+        mode: which legs take part; `auto` looks at the question.
+        filter: metadata that a hit must contain (`@>`).
+        sources: ledger ids that a hit must come from; None for any.
+        language: language that a hit must be in, as a text search configuration.
+        since, until: a hit was added at or after, and before.
+        query_language: of the question; None detects it.
+        alpha: share of the vector leg in the score, 0 to 1; None for the default.
+        rrf_k: fuse by reciprocal rank with this k instead of by score.
+        highlight: also give snippets.
+        neighbours: so many chunks before and after each hit, from the same document.
+    """
+
+    k: int = 10
+    mode: Mode = "hybrid"
+    filter: Mapping[str, Any] = field(default_factory=dict)
+    sources: Sequence[int] | None = None
+    language: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    query_language: str | None = None
+    alpha: float | None = None
+    rrf_k: int | None = None
+    highlight: bool = False
+    neighbours: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= MOST_HITS:
+            raise PermanentError("invalid_k", f"k is {self.k}", f"ask for 1 to {MOST_HITS} hits")
+        if self.mode not in get_args(Mode):
+            names = ", ".join(get_args(Mode))
+            raise PermanentError("invalid_mode", f"mode {self.mode!r} is not known", f"use one of {names}")
+        if self.alpha is not None and not 0 <= self.alpha <= 1:
+            raise PermanentError("invalid_alpha", f"alpha is {self.alpha}", "give a share from 0 to 1")
+        if self.rrf_k is not None and self.rrf_k < 1:
+            raise PermanentError("invalid_rrf_k", f"rrf_k is {self.rrf_k}", "give 1 or more; 20 is good")
+        if not 0 <= self.neighbours <= 100:
+            raise PermanentError("invalid_neighbours", f"neighbours is {self.neighbours}", "give 0 to 100")
+
+
 def search(
     connection: Connection[Any],
     query: str,
-    *,
     embedder: Embedder | None,
-    k: int = 10,
-    mode: Mode = "hybrid",
-    filter: Mapping[str, Any] | None = None,
+    options: Options = Options(),
 ) -> list[Hit]:
-    """The `k` best passages for a question, best first.
+    """The best passages for a question, best first.
 
     Args:
         connection: opened by `pipelines.database.connect`.
         embedder: makes the question's vector; not used in keyword mode, where it may be None.
-        mode: which legs take part.
-        filter: metadata that a hit must contain (`@>`).
 
     Raises:
-        PermanentError: the question is empty, `k` is out of range, or the mode is unknown.
+        PermanentError: the question is empty, or a language is not known.
         UnavailableError: the embedder is away.
-        ConfigurationError: the index was built with another model than the embedder's.
+        ConfigurationError: the index was built with another model than the embedder's, or is not there.
     """
+    query = query.replace("\0", " ").encode("utf-8", "replace").decode()
     if not query.strip():
         raise PermanentError("empty_query", "the question is empty", "ask something")
-    if not 1 <= k <= 1000:
-        raise PermanentError("invalid_k", f"k is {k}", "ask for 1 to 1000 hits")
-    if mode not in ("hybrid", "keyword", "vector"):
-        raise PermanentError("invalid_mode", f"mode {mode!r} is not known", "use hybrid, keyword or vector")
-    query = query.replace("\0", " ")
     vector = None
-    if mode != "keyword":
+    if options.mode != "keyword":
         if embedder is None:
-            raise ConfigurationError("no_embedder", f"{mode} search needs an embedder", "set GRISTMILL_EMBEDDER")
+            raise ConfigurationError(
+                "no_embedder", f"{options.mode} search needs an embedder", "set GRISTMILL_EMBEDDER"
+            )
         check_model(connection, embedder)
         vector = PgVector(embedder.embed_query(query))
-    rows = connection.execute(
-        "select id, content, metadata, score, vector_rank, keyword_rank, identifier_rank, similarity"
-        " from search_documents(%s, %s, %s, %s, %s, pool => %s)",
-        (query, vector, k, mode, Jsonb(dict(filter or {})), max(100, k)),
-    ).fetchall()
+    values = {
+        "query_text": query,
+        "query_embedding": vector,
+        "match_count": options.k,
+        "mode": options.mode,
+        "filter": Jsonb(dict(options.filter)),
+        "sources": list(options.sources) if options.sources is not None else None,
+        "language": options.language,
+        "since": options.since,
+        "until": options.until,
+        "query_language": options.query_language,
+        "alpha": options.alpha,
+        "rrf_k": options.rrf_k,
+        "highlight": options.highlight,
+        "neighbours": options.neighbours,
+    }
+    named = ", ".join(f"{name} => %({name})s" for name in values)
+    try:
+        rows = connection.execute(f"select * from search_documents({named})".encode(), values).fetchall()
+    except psycopg.errors.UndefinedObject as error:
+        raise PermanentError(
+            "unknown_language",
+            f"a language is not known: {error.diag.message_primary}",
+            "name a text search configuration: select cfgname from pg_ts_config",
+        ) from error
     return [
         Hit(
             id=row[0],
@@ -91,6 +154,7 @@ def search(
             score=row[3],
             ranks={"vector": row[4], "keyword": row[5], "identifier": row[6]},
             similarity=row[7],
+            snippet=row[8],
         )
         for row in rows
     ]

@@ -29,6 +29,7 @@ def pumps(database: Connection[Any]) -> Connection[Any]:
             "insert into documents (language, content, embedding, metadata) values (%s, %s, %s, %s)",
             (language, content, embedding, Jsonb({"lang": language})),
         )
+    database.execute("select refresh_statistics()")
     return database
 
 

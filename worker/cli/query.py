@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from pipelines.embed import open_embedder
 from pipelines.errors import PermanentError
-from pipelines.search import Hit
+from pipelines.search import MOST_HITS, Hit, Options
 from pipelines.search import search as run_search
 from worker.cli.output import Json, console, print_json, print_table, settings
 from worker.database import embedder_spec, open_database
@@ -23,6 +24,7 @@ class ModeName(StrEnum):
     HYBRID = "hybrid"
     KEYWORD = "keyword"
     VECTOR = "vector"
+    AUTO = "auto"
 
 
 def register(app: typer.Typer) -> None:
@@ -32,17 +34,34 @@ def register(app: typer.Typer) -> None:
 
 def search(
     query: Annotated[str, typer.Argument(help="A question, some words, or a code")],
-    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="How many passages")] = 5,
-    mode: Annotated[ModeName, typer.Option(help="Which legs take part")] = ModeName.HYBRID,
+    k: Annotated[int, typer.Option("-k", min=1, max=MOST_HITS, help="How many passages")] = 5,
+    mode: Annotated[ModeName, typer.Option(help="Which legs take part; auto looks at the question")] = ModeName.HYBRID,
     filter: Annotated[str | None, typer.Option(help="Metadata that a hit must contain, as a JSON object")] = None,
+    source: Annotated[list[int] | None, typer.Option(help="Only from the document with this id; repeatable")] = None,
+    language: Annotated[str | None, typer.Option(help="Only passages in this language, e.g. french")] = None,
+    since: Annotated[datetime | None, typer.Option(help="Only passages added at or after this time")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Only passages added before this time")] = None,
+    neighbours: Annotated[int, typer.Option(min=0, max=100, help="Chunks to show before and after each hit")] = 0,
+    rrf_k: Annotated[int | None, typer.Option(min=1, help="Fuse by reciprocal rank with this k")] = None,
     as_json: Json = False,
 ) -> None:
     """Find passages by meaning and by exact code."""
     found = settings()
-    wanted = _filter(filter)
+    options = Options(
+        k=k,
+        mode=mode.value,
+        filter=_filter(filter),
+        sources=source,
+        language=language,
+        since=since.astimezone() if since else None,
+        until=until.astimezone() if until else None,
+        neighbours=neighbours,
+        rrf_k=rrf_k,
+        highlight=True,
+    )
     embedder = None if mode is ModeName.KEYWORD else open_embedder(embedder_spec(found))
     with open_database(found, application="gristmill cli") as connection:
-        hits = run_search(connection, query, embedder=embedder, k=k, mode=mode.value, filter=wanted)
+        hits = run_search(connection, query, embedder, options)
     if as_json:
         print_json([hit.as_json() for hit in hits])
         return
