@@ -108,6 +108,8 @@ def ask(settings: Settings, query: str, *, k: int = 20, seconds: float = 20) -> 
             answer: list[dict[str, Any]] = result.get(timeout=seconds)
         except NoAnswer:
             return None
+        finally:
+            result.forget()
     return answer
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from semantic_text_splitter import TextSplitter
 
 from pipelines.boundaries import Unit, segment
-from pipelines.context import context_header
+from pipelines.context import code_headers, context_header
 from pipelines.language import detect_language, document_language
 from pipelines.tokens import UNIT, estimate_tokens, weights
 from pipelines.types import BLOCK_SEPARATOR, Block, Chunk, Extracted
@@ -90,7 +90,7 @@ def chunk(extracted: Extracted, rules: ChunkRules, *, title: str | None = None) 
     """Cut a document into chunks.
 
     Args:
-        title: used for the context header where the document has no title of its own, e.g. the file name.
+        title: used for the context header where the document has no title of its own: for code, its path.
 
     Returns:
         Chunks in reading order. `content` is `extracted.text[start:end]` without outer blank space,
@@ -123,7 +123,17 @@ def chunk(extracted: Extracted, rules: ChunkRules, *, title: str | None = None) 
                 tokens=estimate_tokens(f"{context}\n{content}" if context else content),
             )
             chunks.append(one)
+    if extracted.blocks and all(block.kind == "code" for block in extracted.blocks):
+        return _with_code_headers(chunks, extracted.title or title)
     return chunks
+
+
+def _with_code_headers(chunks: list[Chunk], place: str | None) -> list[Chunk]:
+    headers = code_headers(place, [one.content for one in chunks])
+    return [
+        replace(one, context=header, tokens=estimate_tokens(f"{header}\n{one.content}" if header else one.content))
+        for one, header in zip(chunks, headers, strict=True)
+    ]
 
 
 def _sections(blocks: Sequence[Block]) -> list[_Section]:

@@ -127,7 +127,7 @@ begin
     mode := question_mode(query_text);
   end if;
   by_words := mode <> 'vector';
-  share := coalesce(alpha, case when rrf_k is null then 0.55 else 0.5 end);
+  share := coalesce(alpha, case when rrf_k is null then 0.525 else 0.5 end);
   by_vector := mode <> 'keyword' and query_embedding is not null;
   if mode = 'vector' and query_embedding is null then
     raise exception 'a vector search needs query_embedding' using errcode = 'invalid_parameter_value';
@@ -258,9 +258,10 @@ begin
              when not by_vector then bm25 + case when identifier_place is not null then max(bm25) over () else 0 end
              when not by_words then cosine
              else
-               0.7 * (share * near + (1 - share) * trust * said)
-               + 0.3 * (coalesce(share / (1 + vector_place / 20.0), 0)
-                        + coalesce((1 - share) * trust / (1 + keyword_place / 20.0), 0))
+               -- Half by score, which knows how much better one is, half by rank, which no outlier upsets.
+               0.5 * (share * near + (1 - share) * trust * said)
+               + 0.5 * (coalesce(share * 10 / (10 + vector_place), 0)
+                        + coalesce((1 - share) * trust * 10 / (10 + keyword_place), 0))
                + case when identifier_place is not null then 1 else 0 end
            end as fused_score
     from scaled s
@@ -279,7 +280,7 @@ end $$;
 comment on function search_documents(text, vector, int, text, jsonb, bigint[], text, timestamptz, timestamptz, text,
                                      float8, int, int, boolean, int) is
   'Fused search with its reasons. Three legs, each at most pool deep: nearest vectors, BM25 over any word of the '
-  'question, and rows that hold its identifiers. Fused by score and rank: alpha is the share of the vector leg (0.55), '
+  'question, and rows that hold its identifiers. Fused by score and rank: alpha is the share of the vector leg (0.525), '
   'the lexical leg is trusted as far as it covers the question, an identifier is worth a full point. With rrf_k by '
   'reciprocal rank fusion instead (Cormack, Clarke, Buettcher 2009). mode: hybrid, keyword, vector, or auto, which looks '
   'at the question. Only rows that contain filter (jsonb @>), come from sources, are in language, were added from since '

@@ -7,6 +7,7 @@ The files are plain psql: `:name` and `:'name'` are the only variables, so that 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from psycopg import Connection, sql
 
 from pipelines.database import use_schema
 from pipelines.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 FILE_NAME = re.compile(r"^\d{3}_\w+\.sql$")
 VARIABLE = re.compile(r"(?<![\[:\w]):(?:'(?P<quoted>[a-z_]+)'|(?P<bare>[a-z_]+)\b)")
@@ -103,6 +106,7 @@ def migrate(
     values = {"dimensions": str(dimensions), "language": language}
     done: list[str] = []
     with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.add_notice_handler(_log_notice)
         connection.execute("select pg_advisory_lock(%s)", (LOCK,))
         exists = connection.execute("select to_regnamespace(%s) is not null", (schema,)).fetchone()
         if exists != (True,):
@@ -124,6 +128,11 @@ def migrate(
             use_schema(connection, schema)
             done.append(migration.name)
     return done
+
+
+def _log_notice(notice: psycopg.errors.Diagnostic) -> None:
+    if notice.severity_nonlocalized in ("NOTICE", "WARNING"):
+        log.warning("%s", notice.message_primary)
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_init, worker_process_init
 
 from worker.broker import INGEST_QUEUE, SEARCH_QUEUE, transport_options
@@ -15,6 +17,9 @@ from worker.process import die_with_parent
 from worker.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
+
+# Celery warns of root for fear of pickled messages; ours are JSON and nothing else is accepted.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 
 def task_time_limit(settings: Settings) -> float:

@@ -19,6 +19,15 @@ from worker.settings import Settings
 log = logging.getLogger(__name__)
 
 
+def database_url(settings: Settings) -> str:
+    """The database of the settings, or the embedded one that is running.
+
+    Raises:
+        ConfigurationError: none is set and none is running.
+    """
+    return settings.database_url or find_services(settings).database_url
+
+
 def open_database(
     settings: Settings, services: Services | None = None, *, application: str = "gristmill"
 ) -> Connection[Any]:
@@ -28,7 +37,7 @@ def open_database(
         ConfigurationError: nothing is running, or the database is not migrated.
         UnavailableError: the server does not answer.
     """
-    dsn = (services or find_services(settings)).database_url
+    dsn = services.database_url if services else database_url(settings)
     return connect(dsn, schema=settings.schema_name, application=application)
 
 
@@ -61,7 +70,7 @@ def embedder_spec(settings: Settings) -> EmbedderSpec:
     )
 
 
-def prepare_database(settings: Settings, services: Services) -> list[str]:
+def prepare_database(settings: Settings, dsn: str) -> list[str]:
     """Migrate, and make sure that index and settings mean the same embedding model.
 
     Returns:
@@ -72,15 +81,15 @@ def prepare_database(settings: Settings, services: Services) -> list[str]:
         UnavailableError: the database does not answer, or the embedder's size is not known and it does not answer.
     """
     embedder = open_embedder(embedder_spec(settings))
-    dimensions = _dimensions(settings, services, embedder)
+    dimensions = _dimensions(settings, dsn, embedder)
     names = migrate(
-        services.database_url,
+        dsn,
         schema=settings.schema_name,
         dimensions=dimensions,
         language=settings.default_language,
         progress=lambda name: log.info("migrating: %s", name),
     )
-    with open_database(settings, services) as connection:
+    with connect(dsn, schema=settings.schema_name) as connection:
         connection.execute(
             "insert into index_models (model, dimensions) values (%s, %s) on conflict do nothing",
             (embedder.model, dimensions),
@@ -89,10 +98,10 @@ def prepare_database(settings: Settings, services: Services) -> list[str]:
     return names
 
 
-def _dimensions(settings: Settings, services: Services, embedder: Embedder) -> int:
+def _dimensions(settings: Settings, dsn: str, embedder: Embedder) -> int:
     """The index's own size where there is one, so that an embedder that is away does not stop a restart."""
     try:
-        with open_database(settings, services) as connection:
+        with connect(dsn, schema=settings.schema_name) as connection:
             if connection.execute("select to_regclass('index_models') is not null").fetchone() == (True,):
                 found = index_model(connection)
                 if found:

@@ -30,6 +30,7 @@ from pipelines.extract import extract
 from pipelines.extract.gate import check_file
 from pipelines.extract.rules import ExtractRules
 from pipelines.search import check_model
+from pipelines.sniff import CODE
 from pipelines.store import PostgresVectors
 from pipelines.types import Extracted
 from worker.database import open_database, open_ledger
@@ -165,7 +166,8 @@ class Ingester:
                 return "unchanged"
             found = extract(path, name=path.name, rules=extract_rules(self._settings), progress=lease.progress)
             lease.check()
-            chunks = chunk(found, chunk_rules(self._settings))
+            is_code = found.mime == CODE
+            chunks = chunk(found, chunk_rules(self._settings), title="/".join(path.parts[-3:]) if is_code else None)
             if not chunks:
                 raise PermanentError("no_text", "no text was found in this document", "check that it is not blank")
             vectors = PostgresVectors(connection, claim.id)

@@ -83,7 +83,7 @@ def children(settings: Settings, services: Services, only: Only | None) -> list[
 
     def celery(queue: str, queues: str, processes: int) -> ChildSpec:
         options = {"-Q": queues, "-n": f"{queue}@%h", "--pool": "prefork", "-c": str(processes)}
-        argv = (sys.executable, "-m", "celery", "-A", "worker.app", "worker")
+        argv = (sys.executable, "-m", "celery", "--quiet", "-A", "worker.app", "worker")
         flags = ("--without-gossip", "--without-mingle", "--loglevel", settings.log_level)
         return ChildSpec(queue, (*argv, *(part for pair in options.items() for part in pair), *flags), env)
 
@@ -138,7 +138,7 @@ def run_up(settings: Settings, *, only: Only | None = None, on_ready: Callable[[
             services = start_services(settings, cancelled=stop.requested)
             from worker.database import prepare_database
 
-            prepare_database(settings, services)
+            prepare_database(settings, services.database_url)
             if not stop.requested():
                 supervisor = Supervisor(
                     children(settings, services, only),

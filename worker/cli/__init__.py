@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-import click
 import typer
 
 from pipelines.errors import GristmillError
-from worker.cli import documents, query, service
+from worker.cli import documents, evaluation, query, service
 from worker.cli.output import fail
 
 app = typer.Typer(
@@ -19,23 +19,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (service, documents, query):
+for module in (service, documents, query, evaluation):
     module.register(app)
 
 
 def main() -> None:
     """Entry point: errors of ours become one clear line and exit code 1, never a traceback."""
     try:
-        app(standalone_mode=False)
+        app(prog_name="gristmill")
     except GristmillError as error:
         fail(error, as_json="--json" in sys.argv[1:])
         sys.exit(1)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        sys.exit(130)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except click.exceptions.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
     except BrokenPipeError:
+        # The reader of a pipe has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

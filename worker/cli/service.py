@@ -43,22 +43,24 @@ def up(
 
 def migrate(as_json: Json = False) -> None:
     """Bring the database up to this version. `up` does it too."""
-    from worker.database import prepare_database
-    from worker.embedded import find_services
+    from worker.database import database_url, prepare_database
 
     found = settings()
-    names = prepare_database(found, find_services(found))
+    names = prepare_database(found, database_url(found))
     if as_json:
         print_json({"applied": names})
     else:
         console.print("\n".join(f"applied {name}" for name in names) or "nothing to do: the database is up to date")
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the embedding model; for health checks")] = False,
+    as_json: Json = False,
+) -> None:
     """Check everything that Gristmill needs, and name the remedy for what is missing. Exit code 1 if anything is."""
     from worker.doctor import examine
 
-    checks = examine(settings())
+    checks = examine(settings(), quick=quick)
     if as_json:
         print_json({"ok": all(c.ok is not False for c in checks), "checks": [c.as_json() for c in checks]})
     else:

@@ -1,0 +1,34 @@
+"""`python -m bench [NAME [OPTION…]]`: run one measurement, or all of them with their defaults; `--list` names them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+BENCHES = {
+    "latency": "how long from a file dropped in a folder until a search finds it",
+}
+"""Name of a module here to what it measures. Each has a `main(arguments) -> exit code`."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the arguments ask for.
+
+    Returns:
+        0, or the first exit code that was not 0; 2 where there is no such measurement.
+    """
+    if "--list" in arguments[:1]:
+        for name, purpose in BENCHES.items():
+            print(f"{name:<10} {purpose}")
+        return 0
+    if arguments and arguments[0] not in BENCHES:
+        print(f"there is no measurement {arguments[0]!r}; there are: {', '.join(BENCHES)}", file=sys.stderr)
+        return 2
+    names, rest = (arguments[:1], arguments[1:]) if arguments else (tuple(BENCHES), ())
+    codes = [import_module(f"bench.{name}").main(rest) for name in names]
+    return next((code for code in codes if code), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
