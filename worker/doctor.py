@@ -39,15 +39,15 @@ class Check:
         return asdict(self)
 
 
-def examine(settings: Settings) -> list[Check]:
-    """Look at everything. A check that fails never stops those after it."""
-    parts: tuple[Callable[[Settings], Iterator[Check]], ...] = (
-        _machine,
-        _tesseract,
-        _services,
-        _model,
-        _folders,
-    )
+def examine(settings: Settings, *, quick: bool = False) -> list[Check]:
+    """Look at everything. A check that fails never stops those after it.
+
+    Args:
+        quick: leave out the embedding model, which takes seconds to load.
+    """
+    parts: list[Callable[[Settings], Iterator[Check]]] = [_machine, _tesseract, _services, _folders]
+    if not quick:
+        parts.append(_model)
     checks: list[Check] = []
     for part in parts:
         try:
