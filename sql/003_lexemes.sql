@@ -130,7 +130,7 @@ begin atomic
     select lexeme_dimension(lexeme) as dimension, sum(coalesce(cardinality(positions), 1))::float8 as tf,
            -- Second spellings and identifiers are not more text; what matches only without its accents counts less.
            sum(cardinality(positions)) filter (where weights[1] = 'D') as words,
-           max(case weights[1] when 'C' then 0.2 else 1 end) as trust
+           max(case weights[1] when 'C' then 0.5 else 1 end) as trust
     from unnest(fts)
     group by 1
   ),
