@@ -19,6 +19,9 @@ create table sources (
   error_code      text,
   error_cause     text,
   error_remedy    text,
+  location        text,
+  filename        text,
+  language        text,
   fingerprint     text,
   content_hash    bytea,
   recipe          text,
@@ -40,11 +43,16 @@ create table sources (
 
 create index sources_due on sources (next_at) where state in ('pending', 'leased');
 create index sources_state on sources (state, updated_at);
+create index sources_location on sources (location) where location is not null;
 create index sources_uri_prefix on sources (tenant, uri text_pattern_ops);
 
 comment on table sources is 'Ledger: one row a document out there; what must be done with it and what has been done';
 comment on column sources.uri is 'Identity of the document within its tenant, e.g. file:///srv/drop/a.pdf';
-comment on column sources.kind is 'How the content is fetched: file';
+comment on column sources.kind is
+  'Where the bytes are: file (at the uri), upload and text (in the spool), url (fetched from location)';
+comment on column sources.location is 'Name in the spool of an upload or text; address of a url';
+comment on column sources.filename is 'What people call the document; its suffix is a hint at the format';
+comment on column sources.language is 'Text search configuration the producer gave; null detects it for each chunk';
 comment on column sources.version is 'Raised by every event (new, changed, renamed, deleted, retried)';
 comment on column sources.done_version is 'Highest version that was worked off; due while below version';
 comment on column sources.attempts is 'Attempts on this version, counted when claimed';

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ from pipelines.search import check_model
 from pipelines.sniff import CODE
 from pipelines.store import PostgresVectors
 from pipelines.types import Extracted
+from worker.content import content_of
 from worker.database import open_database, open_ledger
 from worker.ledger import Claim, Outcome
-from worker.places import local_path
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -69,12 +69,13 @@ def chunk_rules(settings: Settings) -> ChunkRules:
     )
 
 
-def recipe(settings: Settings, model: str, suffix: str) -> str:
+def recipe(settings: Settings, model: str, suffix: str, language: str | None) -> str:
     """Digest of everything that decides what chunks and vectors the same bytes give; a file's suffix is a hint."""
     facts = [
         RECIPE_VERSION,
         model,
         suffix.lower(),
+        language,
         settings.ocr_languages,
         settings.ocr_dpi,
         settings.chunk_tokens,
@@ -156,18 +157,20 @@ class Ingester:
     def _ingest(self, claim: Claim) -> str:
         connection = self._connected()
         ledger = open_ledger(self._settings, connection)
-        path = local_path(claim.uri)
-        wanted = recipe(self._settings, self._embedder.model, path.suffix)
-        with self._lease_kept(claim) as lease:
+        with self._lease_kept(claim) as lease, content_of(claim, self._settings) as content:
+            path = content.path
+            wanted = recipe(self._settings, self._embedder.model, Path(content.name).suffix, claim.language)
             digest = hash_file(path, self._settings.max_bytes)
             if claim.done_version and (digest, wanted) == (claim.content_hash, claim.recipe):
                 if not ledger.commit_unchanged(claim):
                     raise FencedError
                 return "unchanged"
-            found = extract(path, name=path.name, rules=extract_rules(self._settings), progress=lease.progress)
+            found = extract(path, name=content.name, rules=extract_rules(self._settings), progress=lease.progress)
             lease.check()
             is_code = found.mime == CODE
-            chunks = chunk(found, chunk_rules(self._settings), title="/".join(path.parts[-3:]) if is_code else None)
+            chunks = chunk(found, chunk_rules(self._settings), title=content.place if is_code else None)
+            if claim.language:
+                chunks = [replace(one, language=claim.language) for one in chunks]
             if not chunks:
                 raise PermanentError("no_text", "no text was found in this document", "check that it is not blank")
             vectors = PostgresVectors(connection, claim.id)

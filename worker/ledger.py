@@ -50,6 +50,9 @@ class Claim:
     recipe: str | None
     done_version: int
     metadata: dict[str, Any]
+    location: str | None
+    filename: str | None
+    language: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class Outcome:
 
 
 RECORD = """
-insert into sources as s (tenant, uri, kind, fingerprint, metadata)
-values (%(tenant)s, %(uri)s, %(kind)s, %(fingerprint)s, %(metadata)s)
+insert into sources as s (tenant, uri, kind, fingerprint, metadata, location, filename, language)
+values (%(tenant)s, %(uri)s, %(kind)s, %(fingerprint)s, %(metadata)s, %(location)s, %(filename)s, %(language)s)
 on conflict (tenant, uri) do update set
   version = s.version + 1,
   kind = excluded.kind,
@@ -77,6 +80,7 @@ on conflict (tenant, uri) do update set
   next_at = now(),
   error_code = null, error_cause = null, error_remedy = null,
   fingerprint = coalesce(excluded.fingerprint, s.fingerprint),
+  location = excluded.location, filename = excluded.filename, language = excluded.language,
   metadata = case when %(keep_metadata)s then s.metadata else excluded.metadata end,
   event_at = now(), updated_at = now()
 where %(force)s or s.state = 'deleted' or s.fingerprint is distinct from excluded.fingerprint
@@ -104,7 +108,8 @@ where id = (
   limit 1
   for update skip locked
 )
-returning id, tenant, uri, kind, version, attempts, delays, token, content_hash, recipe, done_version, metadata
+returning id, tenant, uri, kind, version, attempts, delays, token, content_hash, recipe, done_version, metadata,
+  location, filename, language
 """
 
 RENEW = """
@@ -210,6 +215,9 @@ class Ledger:
         kind: str = "file",
         fingerprint: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        location: str | None = None,
+        filename: str | None = None,
+        language: str | None = None,
         force: bool = False,
     ) -> Recorded:
         """Note that a document is new or has changed. Committed when this returns; then send a wake-up.
@@ -217,6 +225,9 @@ class Ledger:
         Args:
             fingerprint: what the producer can see of the content; the same as before means that nothing happened.
             metadata: put on every chunk; None keeps what the row has.
+            location: where the bytes are, for kinds whose uri does not say it.
+            filename: what people call it; None takes it from the uri.
+            language: text search configuration; None detects it.
             force: raise the version even if the fingerprint is the same.
         """
         values = {
@@ -226,6 +237,9 @@ class Ledger:
             "fingerprint": fingerprint,
             "metadata": Jsonb(dict(metadata or {})),
             "keep_metadata": metadata is None,
+            "location": location,
+            "filename": filename,
+            "language": language,
             "force": force,
         }
         row = self.connection.execute(RECORD, values).fetchone()
@@ -235,7 +249,16 @@ class Ledger:
             "select id, version from sources where tenant = %s and uri = %s", (self.tenant, uri)
         ).fetchone()
         if row is None:  # deleted for good between the two statements
-            return self.record(uri, kind=kind, fingerprint=fingerprint, metadata=metadata, force=force)
+            return self.record(
+                uri,
+                kind=kind,
+                fingerprint=fingerprint,
+                metadata=metadata,
+                location=location,
+                filename=filename,
+                language=language,
+                force=force,
+            )
         return Recorded(row[0], row[1], changed=False)
 
     def delete(self, uri: str) -> bool:
@@ -320,8 +343,12 @@ class Ledger:
         with self.connection.transaction():
             if self.connection.execute(HOLD, (claim.id, claim.token)).fetchone() is None:
                 return None
-            metadata = {**claim.metadata, **dict(outcome.report.get("metadata", {})), **place(claim.uri)}
-            metadata["title"] = outcome.title or metadata["filename"]
+            metadata = {
+                **dict(outcome.report.get("metadata", {})),
+                **claim.metadata,
+                **place(claim.uri, claim.filename),
+            }
+            metadata["title"] = claim.metadata.get("title") or outcome.title or metadata["filename"]
             metadata["source_id"] = claim.id
             swapped = swap(self.connection, source_id=claim.id, tenant=claim.tenant, metadata=metadata, chunks=chunks)
             self.connection.execute(
@@ -382,6 +409,6 @@ class Ledger:
         return random.uniform(longest / 2, longest)
 
 
-def place(uri: str) -> dict[str, str]:
+def place(uri: str, filename: str | None = None) -> dict[str, str]:
     """What metadata says of where a document is."""
-    return {"uri": uri, "filename": file_name(uri)}
+    return {"uri": uri, "filename": filename or file_name(uri)}

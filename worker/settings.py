@@ -94,9 +94,24 @@ class Settings(BaseSettings):
     extract_seconds: float = Field(900.0, gt=0, description="Longest extraction of one document")
     extract_memory_mb: int = Field(2_048, ge=256, description="Memory limit of the process that parses")
 
+    http_host: str = Field("127.0.0.1", description="Address the HTTP service listens on")
+    http_port: int = Field(8765, ge=0, le=65535, description="Port of the HTTP service (0: none)")
+    public_url: str | None = Field(None, description="How others reach the HTTP service; used in status_url")
+    require_key: Literal["auto", "always", "never"] = Field(
+        "auto", description="API keys: auto demands them unless the service listens on loopback only"
+    )
+    fetch_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Hosts or networks (CIDR) that may be fetched although they are not public"
+    )
+    fetch_seconds: float = Field(30.0, gt=0, description="Longest fetch of a web page")
+    callback_secret: str | None = Field(None, description="Signs the calls to callback URLs (Standard Webhooks)")
+    webhooks: dict[str, Any] = Field(
+        default_factory=dict, description="Named receivers of POST /webhooks/{name}, as a JSON object"
+    )
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="How much is logged")
 
-    @field_validator("watch", "ignore", mode="before")
+    @field_validator("watch", "ignore", "fetch_allow", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

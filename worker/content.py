@@ -1,0 +1,58 @@
+"""Where the bytes of a claimed document are: a file of this machine, the spool, or an address to fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import PermanentError
+from worker.ledger import Claim
+from worker.places import file_name, local_path
+from worker.settings import Settings
+from worker.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A document on this machine's disk, for the time of one ingest.
+
+    Attributes:
+        name: what it is called, with the suffix that hints at its format.
+        place: where it is, for the header of code; the last parts of its path.
+    """
+
+    path: Path
+    name: str
+    place: str
+
+
+def open_spool(settings: Settings) -> Spool:
+    """The spool of this installation."""
+    return Spool(settings.home / "spool", max_bytes=settings.max_bytes)
+
+
+@contextmanager
+def content_of(claim: Claim, settings: Settings) -> Iterator[Content]:
+    """Make the bytes of a claimed document available.
+
+    Raises:
+        PermanentError: there is no way to them, or what is there may not be fetched.
+        RetryableError: not now.
+    """
+    if claim.kind == "file":
+        path = local_path(claim.uri)
+        yield Content(path, path.name, "/".join(path.parts[-3:]))
+    elif claim.kind in ("upload", "text"):
+        name = claim.filename or file_name(claim.uri)
+        yield Content(open_spool(settings).path(claim.location or ""), name, name)
+    elif claim.kind == "url":
+        from worker.fetch import fetched
+
+        with fetched(claim.location or claim.uri, settings) as page:
+            yield Content(page.path, claim.filename or page.name, claim.location or claim.uri)
+    else:
+        raise PermanentError(
+            "unsupported_kind", f"documents of kind {claim.kind} cannot be fetched", "upgrade gristmill"
+        )
