@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 from pipelines.errors import GristmillError, RetryableError, UnavailableError
 from pipelines.store import Swapped, swap
 from pipelines.types import EmbeddedChunk
+from worker import ledger_statements as statements
 from worker.places import file_name
 
 
@@ -66,123 +67,6 @@ class Outcome:
     pages: int | None
     tokens: int
     report: Mapping[str, Any]
-
-
-RECORD = """
-insert into sources as s (tenant, uri, kind, fingerprint, metadata, location, filename, language)
-values (%(tenant)s, %(uri)s, %(kind)s, %(fingerprint)s, %(metadata)s, %(location)s, %(filename)s, %(language)s)
-on conflict (tenant, uri) do update set
-  version = s.version + 1,
-  kind = excluded.kind,
-  state = case when s.state = 'leased' then 'leased' else 'pending' end,
-  attempts = case when s.state = 'leased' then s.attempts else 0 end,
-  delays = 0,
-  next_at = now(),
-  error_code = null, error_cause = null, error_remedy = null,
-  fingerprint = coalesce(excluded.fingerprint, s.fingerprint),
-  location = excluded.location, filename = excluded.filename, language = excluded.language,
-  metadata = case when %(keep_metadata)s then s.metadata else excluded.metadata end,
-  event_at = now(), updated_at = now()
-where %(force)s or s.state = 'deleted' or s.fingerprint is distinct from excluded.fingerprint
-returning id, version
-"""
-
-# A row whose last lease ran out without a word, once too often: whatever it holds kills its workers.
-BURY = """
-update sources set state = 'dead', token = null, lease_until = null, holder = null, updated_at = now(),
-  error_code = 'worker_died',
-  error_cause = 'the worker died ' || attempts || ' times while working on this document',
-  error_remedy = 'look into the log for its last attempt, then: gristmill retry'
-where state = 'leased' and lease_until < now() and attempts >= %(max_attempts)s
-"""
-
-CLAIM = """
-update sources set
-  state = 'leased', token = gen_random_uuid(), leased_version = version, attempts = attempts + 1,
-  lease_until = now() + make_interval(secs => %(lease)s), holder = %(holder)s, pages_done = null, updated_at = now()
-where id = (
-  select id from sources
-  where (state = 'pending' and next_at <= now())
-     or (state = 'leased' and lease_until < now() and attempts < %(max_attempts)s)
-  order by next_at, id
-  limit 1
-  for update skip locked
-)
-returning id, tenant, uri, kind, version, attempts, delays, token, content_hash, recipe, done_version, metadata,
-  location, filename, language
-"""
-
-RENEW = """
-update sources set lease_until = now() + make_interval(secs => %(lease)s),
-  pages_done = %(pages_done)s, pages = coalesce(%(pages)s, pages)
-where id = %(id)s and token = %(token)s
-"""
-
-# Nobody else can change the row until we commit; no row means that the claim no longer stands.
-HOLD = "select version from sources where id = %s and token = %s for update"
-
-COMMIT = """
-update sources set
-  done_version = leased_version,
-  state = case when version = leased_version then 'done' else 'pending' end,
-  attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null,
-  error_code = null, error_cause = null, error_remedy = null,
-  content_hash = %(content_hash)s, recipe = %(recipe)s, mime = %(mime)s, title = %(title)s,
-  pages = %(pages)s, pages_done = %(pages)s, chunks = %(chunks)s, tokens = %(tokens)s, report = %(report)s,
-  searchable_at = clock_timestamp(), updated_at = clock_timestamp()
-where id = %(id)s
-"""
-
-COMMIT_UNCHANGED = """
-update sources set
-  done_version = leased_version,
-  state = case when version = leased_version then 'done' else 'pending' end,
-  attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null, pages_done = pages,
-  error_code = null, error_cause = null, error_remedy = null,
-  searchable_at = clock_timestamp(), updated_at = clock_timestamp()
-where id = %(id)s and token = %(token)s
-"""
-
-FAIL = """
-update sources set
-  state = case when version <> leased_version then 'pending' else %(state)s end,
-  attempts = case when version <> leased_version then 0 else attempts - %(forgive)s end,
-  delays = case when version <> leased_version then 0 else delays + 1 end,
-  next_at = case when version <> leased_version then now() else now() + make_interval(secs => %(delay)s) end,
-  token = null, lease_until = null, holder = null,
-  error_code = %(code)s, error_cause = %(cause)s, error_remedy = %(remedy)s, updated_at = now()
-where id = %(id)s and token = %(token)s
-"""
-
-DELETE = """
-update sources set version = version + 1, done_version = version + 1, state = 'deleted', attempts = 0, delays = 0,
-  token = null, lease_until = null, holder = null, fingerprint = null, content_hash = null, chunks = 0,
-  error_code = null, error_cause = null, error_remedy = null, event_at = now(), updated_at = now()
-where id = %s
-"""
-
-# Due again: that size, time and inode are the same does not prove that the content is. The worker compares hashes.
-RENAME = """
-update sources set uri = %(new)s, fingerprint = coalesce(%(fingerprint)s, fingerprint), version = version + 1,
-  state = 'pending', attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null,
-  event_at = now(), updated_at = now()
-where id = %(id)s
-"""
-
-RETRY = """
-update sources set version = version + 1, state = 'pending', attempts = 0, delays = 0, next_at = now(),
-  event_at = now(), updated_at = now()
-where state = any(%(states)s) and tenant = %(tenant)s and (%(ids)s::bigint[] is null or id = any(%(ids)s::bigint[]))
-returning id
-"""
-
-DUE = """
-select count(*) from (
-  select from sources
-  where (state = 'pending' and next_at <= now()) or (state = 'leased' and lease_until < now())
-  limit %s
-) due
-"""
 
 
 class Ledger:
@@ -242,7 +126,7 @@ class Ledger:
             "language": language,
             "force": force,
         }
-        row = self.connection.execute(RECORD, values).fetchone()
+        row = self.connection.execute(statements.RECORD, values).fetchone()
         if row:
             return Recorded(row[0], row[1], changed=True)
         row = self.connection.execute(
@@ -271,7 +155,7 @@ class Ledger:
             if row is None:
                 return False
             self.connection.execute("delete from documents where source_id = %s", row)
-            self.connection.execute(DELETE, row)
+            self.connection.execute(statements.DELETE, row)
         return True
 
     def rename(self, old: str, new: str, *, fingerprint: str | None = None) -> bool:
@@ -287,7 +171,7 @@ class Ledger:
                 return False
             if new in found and new != old:
                 self.connection.execute("delete from sources where id = %s", (found[new],))
-            self.connection.execute(RENAME, {"id": found[old], "new": new, "fingerprint": fingerprint})
+            self.connection.execute(statements.RENAME, {"id": found[old], "new": new, "fingerprint": fingerprint})
             self.connection.execute(
                 "update documents set metadata = metadata || %s, updated_at = now() where source_id = %s",
                 (Jsonb(place(new)), found[old]),
@@ -311,7 +195,7 @@ class Ledger:
             "tenant": self.tenant,
             "ids": list(ids) if ids is not None else None,
         }
-        return [row[0] for row in self.connection.execute(RETRY, values).fetchall()]
+        return [row[0] for row in self.connection.execute(statements.RETRY, values).fetchall()]
 
     # --- workers -----------------------------------------------------------------------------------------------
 
@@ -319,9 +203,9 @@ class Ledger:
         """Take the oldest due document of any tenant under a lease; None where nothing is due."""
         values = {"lease": self._lease, "holder": self._holder, "max_attempts": self._max_attempts}
         with self.connection.transaction():
-            self.connection.execute(BURY, values)
+            self.connection.execute(statements.BURY, values)
             with self.connection.cursor(row_factory=class_row(Claim)) as cursor:
-                return cursor.execute(CLAIM, values).fetchone()
+                return cursor.execute(statements.CLAIM, values).fetchone()
 
     def renew(self, claim: Claim, *, pages_done: int | None = None, pages: int | None = None) -> bool:
         """Extend the lease and note progress. False when the claim no longer stands: stop working."""
@@ -332,7 +216,7 @@ class Ledger:
             "pages_done": pages_done,
             "pages": pages,
         }
-        return self.connection.execute(RENEW, values).rowcount == 1
+        return self.connection.execute(statements.RENEW, values).rowcount == 1
 
     def commit(self, claim: Claim, outcome: Outcome, chunks: Sequence[EmbeddedChunk]) -> Swapped | None:
         """Make a new version visible: swap the chunks and set the row done, in one transaction.
@@ -341,7 +225,7 @@ class Ledger:
             What changed, or None if the claim no longer stood: then nothing was written.
         """
         with self.connection.transaction():
-            if self.connection.execute(HOLD, (claim.id, claim.token)).fetchone() is None:
+            if self.connection.execute(statements.HOLD, (claim.id, claim.token)).fetchone() is None:
                 return None
             metadata = {
                 **dict(outcome.report.get("metadata", {})),
@@ -352,7 +236,7 @@ class Ledger:
             metadata["source_id"] = claim.id
             swapped = swap(self.connection, source_id=claim.id, tenant=claim.tenant, metadata=metadata, chunks=chunks)
             self.connection.execute(
-                COMMIT,
+                statements.COMMIT,
                 {
                     "id": claim.id,
                     "content_hash": outcome.content_hash,
@@ -369,7 +253,9 @@ class Ledger:
 
     def commit_unchanged(self, claim: Claim) -> bool:
         """The content is what is indexed already: done. False if the claim no longer stood."""
-        return self.connection.execute(COMMIT_UNCHANGED, {"id": claim.id, "token": claim.token}).rowcount == 1
+        return (
+            self.connection.execute(statements.COMMIT_UNCHANGED, {"id": claim.id, "token": claim.token}).rowcount == 1
+        )
 
     def fail(self, claim: Claim, error: GristmillError) -> str | None:
         """Record an attempt that ended in an error, and when the next one may start.
@@ -396,11 +282,11 @@ class Ledger:
             "cause": error.cause,
             "remedy": error.remedy,
         }
-        return state if self.connection.execute(FAIL, values).rowcount == 1 else None
+        return state if self.connection.execute(statements.FAIL, values).rowcount == 1 else None
 
     def due(self, limit: int = 1000) -> int:
         """How many documents could be claimed now, counted up to `limit`."""
-        row = self.connection.execute(DUE, (limit,)).fetchone()
+        row = self.connection.execute(statements.DUE, (limit,)).fetchone()
         return int(row[0]) if row else 0
 
     def _delay(self, earlier: int) -> float:

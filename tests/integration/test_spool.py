@@ -1,0 +1,65 @@
+"""The spool: bytes kept under their hash, and thrown away when nobody needs them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+from pipelines.errors import PermanentError
+from worker.ledger import Ledger
+from worker.spool import KEEP_SECONDS, Spool
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "spool", max_bytes=100)
+
+
+def test_the_same_bytes_are_kept_once(spool: Spool, tmp_path: Path) -> None:
+    first = spool.put(b"content", "résumé.PDF")
+    second = spool.put(b"content", "../../x.pdf")
+    assert first == second
+    assert first.name == hashlib.sha256(b"content").hexdigest() + ".pdf"
+    assert spool.path(first.name).read_bytes() == b"content"
+    assert [p.name for p in (tmp_path / "spool").rglob("*") if p.is_file()] == [first.name]
+    assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
+
+
+def test_too_much_leaves_nothing(spool: Spool, tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="more than the 100 bytes"), spool.open("a.txt") as incoming:
+        for _ in range(11):
+            incoming.write(b"x" * 10)
+    assert [p for p in (tmp_path / "spool").rglob("*") if p.is_file()] == []
+
+
+def test_broken_off_leaves_nothing(spool: Spool, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError), spool.open("a.txt") as incoming:
+        incoming.write(b"half")
+        raise ConnectionError
+    assert [p for p in (tmp_path / "spool").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", "a" * 64 + "/../x", "A" * 64, "a" * 63, "a" * 64 + ".p/df"])
+def test_names_are_never_paths(spool: Spool, name: str) -> None:
+    with pytest.raises(PermanentError):
+        spool.path(name)
+
+
+def test_what_no_document_needs_is_removed_after_a_while(spool: Spool, database: Connection[Any]) -> None:
+    ledger = Ledger(database)
+    kept, replaced, orphan = (spool.put(content, "a.txt") for content in (b"kept", b"old", b"orphan"))
+    ledger.record("upload:1", kind="upload", location=kept.name)
+    ledger.record("upload:2", kind="upload", location=replaced.name)
+    ledger.record("upload:2", kind="upload", location=kept.name, fingerprint="new")
+    assert spool.sweep(database) == 0, "too young: their rows may be about to be written"
+    assert spool.sweep(database, now=time.time() + KEEP_SECONDS + 1) == 2
+    assert spool.path(kept.name).exists()
+    assert not spool.path(orphan.name).exists()
+    ledger.delete("upload:1")
+    ledger.delete("upload:2")
+    assert spool.sweep(database, now=time.time() + KEEP_SECONDS + 1) == 1

@@ -1,0 +1,119 @@
+"""The statements of the ledger; what each promises is told in `worker.ledger`."""
+
+from __future__ import annotations
+
+RECORD = """
+insert into sources as s (tenant, uri, kind, fingerprint, metadata, location, filename, language)
+values (%(tenant)s, %(uri)s, %(kind)s, %(fingerprint)s, %(metadata)s, %(location)s, %(filename)s, %(language)s)
+on conflict (tenant, uri) do update set
+  version = s.version + 1,
+  kind = excluded.kind,
+  state = case when s.state = 'leased' then 'leased' else 'pending' end,
+  attempts = case when s.state = 'leased' then s.attempts else 0 end,
+  delays = 0,
+  next_at = now(),
+  error_code = null, error_cause = null, error_remedy = null,
+  fingerprint = coalesce(excluded.fingerprint, s.fingerprint),
+  location = excluded.location, filename = excluded.filename, language = excluded.language,
+  metadata = case when %(keep_metadata)s then s.metadata else excluded.metadata end,
+  event_at = now(), updated_at = now()
+where %(force)s or s.state = 'deleted' or s.fingerprint is distinct from excluded.fingerprint
+returning id, version
+"""
+
+# A row whose last lease ran out without a word, once too often: whatever it holds kills its workers.
+BURY = """
+update sources set state = 'dead', token = null, lease_until = null, holder = null, updated_at = now(),
+  error_code = 'worker_died',
+  error_cause = 'the worker died ' || attempts || ' times while working on this document',
+  error_remedy = 'look into the log for its last attempt, then: gristmill retry'
+where state = 'leased' and lease_until < now() and attempts >= %(max_attempts)s
+"""
+
+CLAIM = """
+update sources set
+  state = 'leased', token = gen_random_uuid(), leased_version = version, attempts = attempts + 1,
+  lease_until = now() + make_interval(secs => %(lease)s), holder = %(holder)s, pages_done = null, updated_at = now()
+where id = (
+  select id from sources
+  where (state = 'pending' and next_at <= now())
+     or (state = 'leased' and lease_until < now() and attempts < %(max_attempts)s)
+  order by next_at, id
+  limit 1
+  for update skip locked
+)
+returning id, tenant, uri, kind, version, attempts, delays, token, content_hash, recipe, done_version, metadata,
+  location, filename, language
+"""
+
+RENEW = """
+update sources set lease_until = now() + make_interval(secs => %(lease)s),
+  pages_done = %(pages_done)s, pages = coalesce(%(pages)s, pages)
+where id = %(id)s and token = %(token)s
+"""
+
+# Nobody else can change the row until we commit; no row means that the claim no longer stands.
+HOLD = "select version from sources where id = %s and token = %s for update"
+
+COMMIT = """
+update sources set
+  done_version = leased_version,
+  state = case when version = leased_version then 'done' else 'pending' end,
+  attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null,
+  error_code = null, error_cause = null, error_remedy = null,
+  content_hash = %(content_hash)s, recipe = %(recipe)s, mime = %(mime)s, title = %(title)s,
+  pages = %(pages)s, pages_done = %(pages)s, chunks = %(chunks)s, tokens = %(tokens)s, report = %(report)s,
+  searchable_at = clock_timestamp(), updated_at = clock_timestamp()
+where id = %(id)s
+"""
+
+COMMIT_UNCHANGED = """
+update sources set
+  done_version = leased_version,
+  state = case when version = leased_version then 'done' else 'pending' end,
+  attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null, pages_done = pages,
+  error_code = null, error_cause = null, error_remedy = null,
+  searchable_at = clock_timestamp(), updated_at = clock_timestamp()
+where id = %(id)s and token = %(token)s
+"""
+
+FAIL = """
+update sources set
+  state = case when version <> leased_version then 'pending' else %(state)s end,
+  attempts = case when version <> leased_version then 0 else attempts - %(forgive)s end,
+  delays = case when version <> leased_version then 0 else delays + 1 end,
+  next_at = case when version <> leased_version then now() else now() + make_interval(secs => %(delay)s) end,
+  token = null, lease_until = null, holder = null,
+  error_code = %(code)s, error_cause = %(cause)s, error_remedy = %(remedy)s, updated_at = now()
+where id = %(id)s and token = %(token)s
+"""
+
+DELETE = """
+update sources set version = version + 1, done_version = version + 1, state = 'deleted', attempts = 0, delays = 0,
+  token = null, lease_until = null, holder = null, fingerprint = null, content_hash = null, chunks = 0,
+  error_code = null, error_cause = null, error_remedy = null, event_at = now(), updated_at = now()
+where id = %s
+"""
+
+# Due again: that size, time and inode are the same does not prove that the content is. The worker compares hashes.
+RENAME = """
+update sources set uri = %(new)s, fingerprint = coalesce(%(fingerprint)s, fingerprint), version = version + 1,
+  state = 'pending', attempts = 0, delays = 0, next_at = now(), token = null, lease_until = null, holder = null,
+  event_at = now(), updated_at = now()
+where id = %(id)s
+"""
+
+RETRY = """
+update sources set version = version + 1, state = 'pending', attempts = 0, delays = 0, next_at = now(),
+  event_at = now(), updated_at = now()
+where state = any(%(states)s) and tenant = %(tenant)s and (%(ids)s::bigint[] is null or id = any(%(ids)s::bigint[]))
+returning id
+"""
+
+DUE = """
+select count(*) from (
+  select from sources
+  where (state = 'pending' and next_at <= now()) or (state = 'leased' and lease_until < now())
+  limit %s
+) due
+"""
