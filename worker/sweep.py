@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
 
 import psycopg
-from psycopg import Connection
 
 from pipelines.errors import UnavailableError
 from worker.app import create_app
@@ -24,7 +22,6 @@ from worker.settings import Settings
 log = logging.getLogger(__name__)
 
 LOCK = 0x7377656570  # any fixed number
-STATISTICS_LOCK = LOCK + 1
 MOST_WAITING = 50
 
 
@@ -52,18 +49,6 @@ def sweep(ledger: Ledger, broker: Broker, *, most: int = MOST_WAITING) -> int:
         ledger.connection.execute("select pg_advisory_unlock(%s)", (LOCK,))
 
 
-def refresh_statistics(connection: Connection[Any]) -> bool:
-    """Count document frequencies again if enough has changed since. False if it was not time, or another does it."""
-    with connection.transaction():
-        due = connection.execute(
-            "select statistics_due() and pg_try_advisory_xact_lock(%s)", (STATISTICS_LOCK,)
-        ).fetchone()
-        if due != (True,):
-            return False
-        connection.execute("select refresh_statistics()")
-    return True
-
-
 def run_sweep(settings: Settings, services: Services, stop: threading.Event) -> None:
     """Sweep every `sweep_seconds` until told to stop. Outlives a database or broker that goes away."""
     broker = Broker(create_app(settings, services))
@@ -73,7 +58,6 @@ def run_sweep(settings: Settings, services: Services, stop: threading.Event) -> 
             if connection is None or connection.closed or connection.broken:
                 connection = open_database(settings, services, application="gristmill sweep")
             sweep(open_ledger(settings, connection), broker)
-            refresh_statistics(connection)
         except (UnavailableError, psycopg.OperationalError) as error:
             log.warning("the sweep waits: %s", str(error).strip().splitlines()[0])
             connection = None

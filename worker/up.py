@@ -109,7 +109,13 @@ def loops(settings: Settings, services: Services, only: Only | None) -> list[Loo
 
             run_sweep(settings, services, stop)
 
+        def housekeeping(stop: threading.Event) -> None:
+            from worker.housekeeping import run_housekeeping
+
+            run_housekeeping(settings, services, stop)
+
         found.append(LoopSpec("sweep", sweep))
+        found.append(LoopSpec("housekeeping", housekeeping))
     return found
 
 

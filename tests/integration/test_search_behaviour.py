@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from pipelines.errors import ConfigurationError, PermanentError
 from pipelines.search import Options, check_model, search
 from pipelines.types import Vector as Array
-from worker.sweep import refresh_statistics
+from worker.housekeeping import refresh_statistics
 
 FAR = np.eye(8, dtype=np.float32)[7]
 

@@ -48,7 +48,7 @@ def children(settings, services, only):
 CHILDREN = {"patient": wait} if sys.argv[2] == "patient" else {"stubborn": fork}
 real = up.loops
 up.children = children
-up.loops = lambda *a: [loop for loop in real(*a) if loop.name != "sweep"]
+up.loops = lambda *a: [loop for loop in real(*a) if loop.name == "services"]
 from pathlib import Path
 sys.exit(up.run_up(load_settings(home=Path(sys.argv[1])), on_ready=lambda services: print("READY", flush=True)))
 """
@@ -247,9 +247,9 @@ def test_children_read_the_very_settings_that_were_given(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("only", "watch", "names", "threads"),
     [
-        (None, False, ["ingest", "search"], ["services", "sweep"]),
-        (None, True, ["ingest", "search", "watcher"], ["services", "sweep"]),
-        ("worker", True, ["ingest", "search"], ["services", "sweep"]),
+        (None, False, ["ingest", "search"], ["services", "sweep", "housekeeping"]),
+        (None, True, ["ingest", "search", "watcher"], ["services", "sweep", "housekeeping"]),
+        ("worker", True, ["ingest", "search"], ["services", "sweep", "housekeeping"]),
         ("watcher", False, ["watcher"], ["services"]),
     ],
 )

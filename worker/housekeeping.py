@@ -1,0 +1,84 @@
+"""What is tidied in the background: fresh statistics, a spool and small tables that do not grow for ever.
+
+Every task is harmless to skip, to repeat, and to run in two installations at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from pipelines.errors import UnavailableError
+from worker.content import open_spool
+from worker.database import open_database
+from worker.embedded import Services
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+STATISTICS_LOCK = 0x73746174  # any fixed number
+TICK_SECONDS = 2.0
+IDEMPOTENCY_HOURS = 24
+DELIVERY_DAYS = 7
+
+Chore = Callable[[Connection[Any], Settings], object]
+
+
+def refresh_statistics(connection: Connection[Any], settings: Settings | None = None) -> bool:
+    """Count document frequencies again if enough has changed since. False if it was not time, or another does it."""
+    with connection.transaction():
+        due = connection.execute(
+            "select statistics_due() and pg_try_advisory_xact_lock(%s)", (STATISTICS_LOCK,)
+        ).fetchone()
+        if due != (True,):
+            return False
+        connection.execute("select refresh_statistics()")
+    return True
+
+
+def sweep_spool(connection: Connection[Any], settings: Settings) -> int:
+    """Remove spooled files that no document needs; how many."""
+    return open_spool(settings).sweep(connection)
+
+
+def forget_old_requests(connection: Connection[Any], settings: Settings) -> None:
+    """Forget answers kept for idempotency and webhook ids kept against replay, once they are past use."""
+    connection.execute(
+        "delete from idempotency_keys where created_at < now() - make_interval(hours => %s)", (IDEMPOTENCY_HOURS,)
+    )
+    connection.execute(
+        "delete from webhook_deliveries where received_at < now() - make_interval(days => %s)", (DELIVERY_DAYS,)
+    )
+
+
+CHORES: tuple[tuple[float, Chore], ...] = (
+    (5.0, refresh_statistics),
+    (600.0, sweep_spool),
+    (600.0, forget_old_requests),
+)
+"""What is done, and how many seconds apart at least."""
+
+
+def run_housekeeping(settings: Settings, services: Services, stop: threading.Event) -> None:
+    """Do the chores until told to stop. Outlives a database that goes away."""
+    connection: Connection[Any] | None = None
+    next_at = [0.0 for _ in CHORES]
+    while not stop.wait(TICK_SECONDS):
+        try:
+            if connection is None or connection.closed or connection.broken:
+                connection = open_database(settings, services, application="gristmill housekeeping")
+            for at, (seconds, chore) in enumerate(CHORES):
+                if time.monotonic() >= next_at[at]:
+                    chore(connection, settings)
+                    next_at[at] = time.monotonic() + seconds
+        except (UnavailableError, psycopg.OperationalError) as error:
+            log.warning("housekeeping waits: %s", str(error).strip().splitlines()[0])
+            connection = None
+    if connection is not None:
+        connection.close()
