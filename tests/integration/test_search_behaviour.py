@@ -177,7 +177,7 @@ def test_a_filter_that_leaves_a_few_far_rows_returns_them_all(database: Connecti
 
 
 def test_order_is_stable_and_ties_go_by_id(database: Connection[Any]) -> None:
-    made = [add(database, "exactly the same", 0) for _ in range(30)]
+    made = [add(database, "exactly the same", 0, metadata=Jsonb({"copy": copy})) for copy in range(30)]
     for mode in ("hybrid", "keyword", "vector"):
         assert ids(database, "exactly the same", np.eye(8, dtype=np.float32)[0], mode=mode, k=30) == made
 
@@ -243,8 +243,8 @@ def test_statistics_follow_in_the_background(database: Connection[Any]) -> None:
     assert refresh_statistics(database)
     assert dict(database.execute("select lexeme, documents from lexeme_statistics").fetchall()) == {"alpha": 2}
     assert not refresh_statistics(database), "nothing has changed since"
-    for _ in range(3):
-        add(database, "beta gamma")
+    for copy in range(3):
+        add(database, "beta gamma", metadata=Jsonb({"copy": copy}))
     database.execute("select pg_stat_force_next_flush()")
     assert refresh_statistics(database)
     found = dict(database.execute("select lexeme, documents from lexeme_statistics").fetchall())
