@@ -101,22 +101,30 @@ class Settings(BaseSettings):
         "auto", description="API keys: auto demands them unless the service listens on loopback only"
     )
     fetch_allow: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Hosts or networks (CIDR) that may be fetched although they are not public"
+        (), description="Hosts or networks (CIDR) that may be fetched although they are not public; commas between"
     )
     fetch_seconds: float = Field(30.0, gt=0, description="Longest fetch of a web page")
     callback_secret: str | None = Field(None, description="Signs the calls to callback URLs (Standard Webhooks)")
-    webhooks: dict[str, Any] = Field(
+    webhooks: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict, description="Named receivers of POST /webhooks/{name}, as a JSON object"
     )
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="How much is logged")
 
-    @field_validator("watch", "ignore", "fetch_allow", mode="before")
+    @field_validator("watch", "ignore", mode="before")
     @classmethod
-    def _split(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return json.loads(value) if value.lstrip().startswith("[") else [p for p in value.split(os.pathsep) if p]
-        return value
+    def _split_like_path(cls, value: Any) -> Any:
+        return _listed(value, os.pathsep)
+
+    @field_validator("fetch_allow", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: Any) -> Any:
+        return _listed(value, ",")
+
+    @field_validator("webhooks", mode="before")
+    @classmethod
+    def _decoded(cls, value: Any) -> Any:
+        return _from_json(value) if isinstance(value, str) else value
 
     @field_validator("home", mode="after")
     @classmethod
@@ -138,6 +146,21 @@ class Settings(BaseSettings):
     def ingest_processes(self) -> int:
         """Number of ingesting processes, with 0 resolved to one a core."""
         return self.ingest_concurrency or os.cpu_count() or 1
+
+
+def _listed(value: Any, separator: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return _from_json(value)
+    return [part.strip() for part in value.split(separator) if part.strip()]
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
 
 
 def load_settings(**overrides: Any) -> Settings:

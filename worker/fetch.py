@@ -1,0 +1,218 @@
+"""A web page or document behind a URL, fetched to this machine's disk for the time of one ingest."""
+
+from __future__ import annotations
+
+import email.message
+import re
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from mimetypes import MimeTypes
+from pathlib import Path, PurePath
+from typing import Protocol
+from urllib.parse import unquote
+
+import httpcore
+import httpx
+
+from pipelines.errors import GristmillError, PermanentError, RetryableError, UnavailableError
+from worker.addresses import Resolve, check_url, parse_url, refused, resolve
+from worker.exchange import Deadline, exchange, header, retry_after
+from worker.settings import Settings
+
+__all__ = ["Page", "check_url", "fetched"]
+
+MAX_REDIRECTS = 5
+PIECE_BYTES = 2**16
+ACCEPT = "text/html, application/xhtml+xml, application/pdf;q=0.9, */*;q=0.8"
+
+_TYPES = MimeTypes()  # what Python knows, without the machine's own files
+_TYPES.add_type("text/markdown", ".md")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+
+
+class _Unpacker(Protocol):
+    """The part of `zlib.decompressobj` that is used; its own type has no public name."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a URL gave.
+
+    Attributes:
+        path: a file that is gone after the `with`.
+        name: what it is called, with a suffix that hints at its format.
+        url: where it came from in the end, after redirects.
+        content_type: as the server says, in lower case and without parameters; empty where it says nothing.
+    """
+
+    path: Path
+    name: str
+    url: str
+    content_type: str
+
+
+@contextmanager
+def fetched(url: str, settings: Settings, *, resolve: Resolve = resolve) -> Iterator[Page]:
+    """Fetch a URL into a file that is removed afterwards.
+
+    Up to five redirects are followed, each checked like the first address. The limits are the settings' `max_bytes`,
+    also for what is unpacked, and `fetch_seconds` for everything together. No cookie or credential is ever sent.
+
+    Raises:
+        PermanentError: `fetch_refused` (the address may not be reached), `fetch_gone` (404, 410), `fetch_denied`
+            (401, 403), `fetch_untrusted` (its certificate), `too_large`, `fetch_unusable` (any other answer that
+            will not get better).
+        UnavailableError: `fetch_unavailable`: the server asks to wait (429, 503).
+        RetryableError: `fetch_failed`: it cannot be reached, is too slow, or has an error of its own.
+    """
+    folder = settings.home / "spool"  # its sweep clears away what a killed worker leaves
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = Deadline(settings.fetch_seconds)
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
+        path = Path(file.name)
+    try:
+        current = parse_url(url)
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = _fetch(current, path, settings, deadline, resolve)
+            if isinstance(answer, Page):
+                yield answer
+                return
+            current = answer
+        raise PermanentError(
+            "fetch_unusable", f"{current.host} redirects more than {MAX_REDIRECTS} times", "give the final address"
+        )
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _fetch(url: httpx.URL, path: Path, settings: Settings, deadline: Deadline, resolve: Resolve) -> Page | httpx.URL:
+    """One request: the page, or where it redirects to."""
+    headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
+    with exchange("GET", url, settings, deadline, headers=headers, resolve=resolve) as response:
+        if response.status in (301, 302, 303, 307, 308):
+            return _redirect(url, header(response, "location"))
+        if response.status not in (200, 203):
+            raise _failure(url, response)
+        length = header(response, "content-length") or ""
+        if length.isascii() and length.isdigit() and int(length[:18]) > settings.max_bytes:
+            raise _too_large(settings)
+        with path.open("wb") as file:
+            for piece in _body(url, response, settings):
+                file.write(piece)
+        content_type = (header(response, "content-type") or "").partition(";")[0].strip().lower()
+        name = page_name(str(url), header(response, "content-disposition"), content_type)
+        return Page(path, name, str(url), content_type)
+
+
+def _redirect(url: httpx.URL, location: str | None) -> httpx.URL:
+    if not location:
+        raise PermanentError("fetch_unusable", f"{url.host} redirects without saying where", "give another address")
+    if _SCHEME.match(location):
+        return parse_url(location)
+    try:
+        return parse_url(str(url.join(location)))
+    except (httpx.InvalidURL, ValueError) as error:
+        raise refused(f"{url.host} redirects to something that is not a URL") from error
+
+
+def _body(url: httpx.URL, response: httpcore.Response, settings: Settings) -> Iterator[bytes]:
+    """The body, unpacked; counted packed and unpacked."""
+    packed = (header(response, "content-encoding") or "identity").strip().lower()
+    if packed not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise PermanentError("fetch_unusable", f"{url.host} answers in the encoding {packed[:40]!r}", "")
+    unpack = None if packed == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    came = gave = 0
+    for piece in response.iter_stream():
+        came += len(piece)
+        for out in [piece] if unpack is None else _unpacked(url, unpack, piece):
+            gave += len(out)
+            if max(came, gave) > settings.max_bytes:
+                raise _too_large(settings)
+            yield out
+    if unpack is not None and came and not unpack.eof:
+        raise RetryableError(
+            "fetch_failed", f"{url.host} broke off in the middle of a {packed} body", "try again later"
+        )
+
+
+def _unpacked(url: httpx.URL, unpack: _Unpacker, piece: bytes) -> Iterator[bytes]:
+    """What a piece unpacks to, never more than `PIECE_BYTES` of it in memory."""
+    while not unpack.eof:
+        try:
+            out = unpack.decompress(piece, PIECE_BYTES)
+        except zlib.error as error:
+            raise RetryableError("fetch_failed", f"{url.host} sent a damaged body", "try again later") from error
+        piece = unpack.unconsumed_tail
+        yield out
+        if not piece and len(out) < PIECE_BYTES:
+            return
+
+
+def _failure(url: httpx.URL, response: httpcore.Response) -> GristmillError:
+    status = response.status
+    said = f"{url.host} answers {status}"
+    if status in (404, 410):
+        return PermanentError("fetch_gone", f"{said}: there is no such page", "correct the address, or delete it")
+    if status in (401, 403):
+        return PermanentError(
+            "fetch_denied", f"{said}: it may not be read", "make it readable, or send the file itself"
+        )
+    if status in (429, 503):
+        return UnavailableError(
+            "fetch_unavailable",
+            f"{said}: it asks to wait",
+            "nothing: it is tried again",
+            retry_after=retry_after(response),
+        )
+    if status >= 500 or status in (408, 425):
+        return RetryableError("fetch_failed", f"{said}: an error of its own", "try again later")
+    return PermanentError("fetch_unusable", f"{said}, which is no page", "try the address in a browser")
+
+
+def _too_large(settings: Settings) -> PermanentError:
+    return PermanentError(
+        "too_large",
+        f"the page has more than the {settings.max_bytes:,} bytes allowed",
+        "raise GRISTMILL_MAX_BYTES or send a smaller file",
+    )
+
+
+def page_name(url: str, disposition: str | None, content_type: str) -> str:
+    """What to call a page: as the server says, else the last part of the path, else the host.
+
+    A suffix by the content type is added where the name has none that means a format (`report.php`, `index`).
+    """
+    name = _named_by(disposition) if disposition else ""
+    parsed = httpx.URL(url)
+    name = name or _plain(unquote(parsed.path).rstrip("/").rsplit("/", 1)[-1])
+    if not name:
+        return parsed.host + (_TYPES.guess_extension(content_type) or "")
+    if _TYPES.guess_type(name, strict=False)[0] is None:
+        name += _TYPES.guess_extension(content_type) or ""
+    return name
+
+
+def _named_by(disposition: str) -> str:
+    message = email.message.Message()
+    message["Content-Disposition"] = re.sub(r"[\r\n]", " ", disposition)
+    return _plain(message.get_filename("") or "")
+
+
+def _plain(name: str) -> str:
+    """A bare file name: no folders, no characters that a file system or a log would stumble over."""
+    bare = re.split(r"[/\\]", name)[-1]
+    bare = _UNSAFE.sub("_", bare.encode("utf-8", "replace").decode("utf-8")).strip(" .")
+    if len(bare) > 120:
+        suffix = PurePath(bare).suffix[:16]
+        bare = bare[: 120 - len(suffix)] + suffix
+    return bare
