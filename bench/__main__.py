@@ -9,6 +9,7 @@ from importlib import import_module
 BENCHES = {
     "search": "fused search beside the tutorials': time, CPU and recall, at 10,000 and 100,000 chunks",
     "latency": "how long from a file dropped in a folder until a search finds it",
+    "http": "many clients at once at the HTTP service: searches and uploads",
 }
 """Name of a module here to what it measures. Each has a `main(arguments) -> exit code`."""
 

@@ -103,17 +103,16 @@ begin atomic
     union all
     select code, 'identifier', 1 from asked, unnest(identifier_lexemes(identifiers(text, true))) as code
   ),
-  counted as (
+  counted as materialized (
     select f.lexeme, f.kind, f.occurrences,
-           -- Those of an identifier are counted now, they are few; whatever the snapshot lacks is rare.
+           -- Those of an identifier are counted now, they are few; whatever the snapshot lacks is rare. Subqueries, or
+           -- the planner, who knows not how few lexemes a question has, would read the whole snapshot.
            case when f.kind = 'identifier'
                 then (select count(*) from (select from documents d where d.fts @@ quote_literal(f.lexeme)::tsquery
                                             limit 10000) as hits)
-                else coalesce(s.documents, 1) end as documents,
-           greatest(i.documents, 1) as total
+                else coalesce((select s.documents from lexeme_statistics s where s.lexeme = f.lexeme), 1) end as documents,
+           greatest((select i.documents from index_statistics i), 1) as total
     from found f
-    left join lexeme_statistics s on s.lexeme = f.lexeme
-    left join index_statistics i on true
   )
   select c.lexeme, c.kind, c.documents::int, v.idf,
          v.idf * c.occurrences * case c.kind when 'spelling' then 0.25 else 1 end

@@ -93,7 +93,7 @@ language plpgsql stable
 set search_path from current
 set hnsw.iterative_scan = 'strict_order'
 set hnsw.ef_search = 100
-set plan_cache_mode = 'force_custom_plan'
+set plan_cache_mode = 'force_generic_plan'  -- but for the legs
 set jit = off
 set enable_seqscan = off  -- small tables and odd statistics must not tempt the planner
 as $$
@@ -111,9 +111,14 @@ declare
   code_idfs      float8[] := '{}';
   weights        sparsevec;
   candidates     tsquery;
+  common_only    boolean;
+  pooled         boolean;
+  few            boolean;  -- candidates of the lexical leg
   must           tsquery;
   vector_ids     bigint[] := '{}';
+  vector_distances float8[];
   keyword_ids    bigint[] := '{}';
+  keyword_scores float8[];
   code_ids       bigint[] := '{}';
   coverage       float8 := 0;
   trust          float8;  -- in the lexical leg
@@ -145,8 +150,10 @@ begin
            coalesce(array_agg(q.idf) filter (where q.kind = 'identifier' and q.documents <= rare), '{}'),
            -- Common words would bring in half the table and change little: left out while rarer ones remain. They
            -- still count towards the score.
-           string_agg(quote_literal(q.lexeme), ' | ') filter (where q.documents <= greatest(common, rarest))::tsquery
-    into lexemes, lexeme_weights, words, word_idfs, codes, code_idfs, candidates
+           string_agg(quote_literal(q.lexeme), ' | ') filter (where q.documents <= greatest(common, rarest))::tsquery,
+           coalesce(sum(q.documents) filter (where q.documents <= greatest(common, rarest)), 0) <= 1000,
+           min(q.documents) > min(common)
+    into lexemes, lexeme_weights, words, word_idfs, codes, code_idfs, candidates, few, common_only
     from (select *, min(documents) over () as rarest from question_lexemes(query_text, languages)) q,
          (select greatest(1000, coalesce(max(documents), 0) * 0.1) as common,
                  greatest(10, coalesce(max(documents), 0) * 0.02) as rare
@@ -158,10 +165,14 @@ begin
           from unnest(lexemes, lexeme_weights) as q(lexeme, weight) group by 1) w;
   end if;
 
+  -- A leg is planned for the filters it is given. Everything else is planned once a connection: planning the questions'
+  -- functions took longer than running them.
+  perform set_config('plan_cache_mode', 'force_custom_plan', true);
+
   if by_vector then
     -- The order must stand where the limit stands: numbering first and limiting after it scans the whole table.
-    select coalesce(array_agg(n.id order by n.distance, n.id), '{}')
-    into vector_ids
+    select coalesce(array_agg(n.id order by n.distance, n.id), '{}'), array_agg(n.distance order by n.distance, n.id)
+    into vector_ids, vector_distances
     from (select d.id, d.embedding <=> query_embedding as distance
           from documents d
           where d.embedding is not null
@@ -176,12 +187,19 @@ begin
   end if;
 
   if candidates is not null then
-    select coalesce(array_agg(w.id order by w.score desc, w.id), '{}')
-    into keyword_ids
+    -- Where even the rarest word stands in a tenth of the table, words tell little: they only order what the vector
+    -- leg has found, if that is enough.
+    pooled := by_vector and common_only and cardinality(vector_ids) >= depth;
+    -- `is true` keeps the filter from its index: a large bitmap for a few rows, and Postgres, which must look again at
+    -- what a jsonb index finds, looks at fts again with it.
+    select coalesce(array_agg(w.id order by w.score desc, w.id), '{}'), array_agg(w.score order by w.score desc, w.id)
+    into keyword_ids, keyword_scores
     from (select d.id, -(d.bm25 <#> weights) as score
           from documents d
-          where d.fts @@ case when must is null then candidates else candidates && must end
-            and (filter = '{}' or d.metadata @> filter)
+          where case when pooled then d.id = any (vector_ids) else true end
+            and case when pooled then (d.fts @@ candidates) is true
+                     else d.fts @@ case when must is null then candidates else candidates && must end end
+            and (pooled or filter = '{}' or case when few then (d.metadata @> filter) is true else d.metadata @> filter end)
             and (sources is null or d.source_id = any (sources))
             and (search_documents.language is null or d.language = search_documents.language)
             and (since is null or d.created_at >= since)
@@ -209,7 +227,7 @@ begin
                 from documents d
                 where d.fts @@ (select (string_agg(quote_literal(l), ' | '))::tsquery from unnest(codes) as l)
                   and (must is null or d.fts @@ must)
-                  and (filter = '{}' or d.metadata @> filter)
+                  and (filter = '{}' or case when few then (d.metadata @> filter) is true else d.metadata @> filter end)
                   and (sources is null or d.source_id = any (sources))
                   and (search_documents.language is null or d.language = search_documents.language)
                   and (since is null or d.created_at >= since)
@@ -219,24 +237,31 @@ begin
     code_ids := code_ids[1:depth];
   end if;
 
+  perform set_config('plan_cache_mode', 'force_generic_plan', true);
+
   return query
   with ranked as (
     select coalesce(v.id, k.id, c.id) as id, v.place as vector_place, k.place as keyword_place,
-           c.place as identifier_place
-    from unnest(vector_ids) with ordinality as v(id, place)
-    full join unnest(keyword_ids) with ordinality as k(id, place) on k.id = v.id
+           c.place as identifier_place, v.distance, k.score
+    from unnest(vector_ids, vector_distances) with ordinality as v(id, distance, place)
+    full join unnest(keyword_ids, keyword_scores) with ordinality as k(id, score, place) on k.id = v.id
     full join unnest(code_ids) with ordinality as c(id, place) on c.id = coalesce(v.id, k.id)
   ),
   measured as (
-    select r.*, d.content, d.metadata, d.language,
-           case when by_vector then 1 - (d.embedding <=> query_embedding) end as cosine,
-           case when weights is not null then -(d.bm25 <#> weights) end as bm25
-    from ranked r, lateral (select * from documents d where d.id = r.id limit 1) d
+    -- Only what the other leg has not measured: the vector lies out of line, and so may the rest of the row.
+    select r.*,
+           case when by_vector then
+             1 - coalesce(r.distance, (select d.embedding <=> query_embedding from documents d where d.id = r.id))
+           end as cosine,
+           case when weights is not null then
+             coalesce(r.score, (select -(d.bm25 <#> weights) from documents d where d.id = r.id))
+           end as bm25
+    from ranked r
   ),
   -- Each leg's own pool gives the scale; a row that only the other leg found is measured on it too.
   scaled as (
     select m.*,
-           case when by_vector then
+           case when cosine is not null then
              greatest(0, coalesce((cosine - min(cosine) filter (where vector_place is not null) over ())
                       / nullif(max(cosine) filter (where vector_place is not null) over ()
                                - min(cosine) filter (where vector_place is not null) over (), 0), 1))
@@ -268,12 +293,13 @@ begin
     order by fused_score desc, s.id
     limit match_count
   )
-  select f.id, coalesce(n.passage, f.content), f.metadata, f.fused_score, f.vector_place::int, f.keyword_place::int,
+  select f.id, coalesce(n.passage, d.content), d.metadata, f.fused_score, f.vector_place::int, f.keyword_place::int,
          f.identifier_place::int, f.cosine,
-         case when highlight then highlighted(f.language, f.content, words) end
+         case when highlight then highlighted(d.language, d.content, words) end
   from fused f
   left join with_neighbours((select array_agg(g.id order by g.fused_score desc, g.id) from fused g
-                             where neighbours > 0), neighbours) n on n.id = f.id
+                             where neighbours > 0), neighbours) n on n.id = f.id,
+       lateral (select * from documents d where d.id = f.id limit 1) d
   where neighbours <= 0 or n.id is not null
   order by f.fused_score desc, f.id;
 end $$;

@@ -44,7 +44,7 @@ def test_a_small_run_reports_every_cell(served: None, capsys: pytest.CaptureFixt
     text = capsys.readouterr().out
     assert "loaded in" not in text, "databases of the same content are used again"
     assert "a filter that leaves 20 far rows returns 20 of them" in text
-    assert "p50 at 600 chunks as a multiple of 300" in text
+    assert "600 chunks as a multiple of 300" in text
 
 
 def every_cell(run: dict[str, Any]) -> None:
