@@ -192,6 +192,7 @@ def running(stability: float) -> Iterator[tuple[Settings, Path]]:
             del os.environ[variable]  # the measurement has a home and settings of its own
         os.environ["GRISTMILL_HOME"] = str(place / "home")
         os.environ["GRISTMILL_EMBEDDER"] = "use"
+        os.environ["GRISTMILL_HTTP_PORT"] = "0"
         os.environ["GRISTMILL_STABILITY_SECONDS"] = str(stability)
         settings = load_settings()
         log = place / "log"

@@ -46,6 +46,7 @@ def main() -> int:
             del os.environ[variable]  # the demonstration has a home and settings of its own
         os.environ["GRISTMILL_HOME"] = f"{name}/home"
         os.environ["GRISTMILL_STABILITY_SECONDS"] = "1"
+        os.environ["GRISTMILL_HTTP_PORT"] = "0"
         settings = load_settings(watch=(drop,))
         began = time.monotonic()
         with running(settings, drop, Path(name) / "log"):

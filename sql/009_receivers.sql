@@ -53,17 +53,20 @@ language plpgsql
 set search_path from current
 as $$
 begin
-  if new.source_id is null and exists (
-    select from documents d
-    where d.source_id is null
-      and d.content_hash = sha256(convert_to(new.content, 'UTF8'))
-      and d.metadata = new.metadata
-      and d.tenant = new.tenant
-  ) then
-    return null;
-  end if;
-  if new.source_id is null then
-    new.content_hash := sha256(convert_to(new.content, 'UTF8'));
+  new.content_hash := sha256(convert_to(new.content, 'UTF8'));
+  if tg_op = 'INSERT' then
+    -- Two runs at once cannot see each other's rows: the second waits here until the first has committed.
+    perform pg_advisory_xact_lock(tg_relid::bigint);
+    if exists (
+      select from documents d
+      where d.source_id is null
+        and d.content_hash = new.content_hash
+        and d.metadata = new.metadata
+        and d.tenant = new.tenant
+        and d.id <> new.id  -- an upsert by id is meant for its row
+    ) then
+      return null;
+    end if;
   end if;
   return new;
 end $$;
@@ -71,4 +74,5 @@ comment on function skip_known_row() is
   'A row that others insert a second time, with the same content and metadata, is left out silently';
 
 create index documents_foreign on documents (content_hash) where source_id is null;
-create trigger documents_skip_known before insert on documents for each row execute function skip_known_row();
+create trigger documents_skip_known before insert or update of content on documents
+  for each row when (new.source_id is null) execute function skip_known_row();

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import Connection
 
 from pipelines.errors import UnavailableError
+from worker.callbacks import forget_delivered
 from worker.content import open_spool
 from worker.database import open_database
 from worker.embedded import Services
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 STATISTICS_LOCK = 0x73746174  # any fixed number
 TICK_SECONDS = 2.0
 IDEMPOTENCY_HOURS = 24
-DELIVERY_DAYS = 7
+DELIVERY_DAYS = 30
 
 Chore = Callable[[Connection[Any], Settings], object]
 
@@ -57,10 +58,16 @@ def forget_old_requests(connection: Connection[Any], settings: Settings) -> None
     )
 
 
+def forget_old_callbacks(connection: Connection[Any], settings: Settings) -> int:
+    """Forget callbacks that were made or given up long ago; how many."""
+    return forget_delivered(connection)
+
+
 CHORES: tuple[tuple[float, Chore], ...] = (
     (5.0, refresh_statistics),
     (600.0, sweep_spool),
     (600.0, forget_old_requests),
+    (600.0, forget_old_callbacks),
 )
 """What is done, and how many seconds apart at least."""
 

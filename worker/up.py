@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 30.0
 
-Only = Literal["worker", "watcher"]
+Only = Literal["worker", "watcher", "http"]
 
 
 @contextmanager
@@ -74,6 +74,8 @@ def child_environment(settings: Settings, services: Services, base: Mapping[str,
 def _as_text(value: Any) -> str | None:
     if isinstance(value, tuple):
         return json.dumps([str(part) for part in value])
+    if isinstance(value, dict):
+        return json.dumps(value)
     return None if value is None else str(value)
 
 
@@ -88,12 +90,14 @@ def children(settings: Settings, services: Services, only: Only | None) -> list[
         return ChildSpec(queue, (*argv, *(part for pair in options.items() for part in pair), *flags), env)
 
     found = []
-    if only != "watcher":
+    if only in (None, "worker"):
         found.append(celery("ingest", INGEST_QUEUE, settings.ingest_processes))
         # Celery's own default queue as well: that is where a stranger's client sends what it calls by name.
         found.append(celery("search", f"{SEARCH_QUEUE},celery", settings.search_concurrency))
     if only == "watcher" or (only is None and settings.watch):
         found.append(ChildSpec("watcher", (sys.executable, "-m", "worker.watchers"), env))
+    if settings.http_port and only in (None, "http"):
+        found.append(ChildSpec("http", (sys.executable, "-m", "worker.receivers"), env))
     return found
 
 
@@ -102,7 +106,7 @@ def loops(settings: Settings, services: Services, only: Only | None) -> list[Loo
     found = []
     if not (settings.database_url and settings.broker_url):
         found.append(LoopSpec("services", lambda stop: keep_services(settings, stop)))
-    if only != "watcher":
+    if only in (None, "worker"):
 
         def sweep(stop: threading.Event) -> None:
             from worker.sweep import run_sweep
@@ -114,7 +118,13 @@ def loops(settings: Settings, services: Services, only: Only | None) -> list[Loo
 
             run_housekeeping(settings, services, stop)
 
+        def callbacks(stop: threading.Event) -> None:
+            from worker.callbacks import run_callbacks
+
+            run_callbacks(settings, services, stop)
+
         found.append(LoopSpec("sweep", sweep))
+        found.append(LoopSpec("callbacks", callbacks))
         found.append(LoopSpec("housekeeping", housekeeping))
     return found
 
@@ -124,7 +134,7 @@ def run_up(settings: Settings, *, only: Only | None = None, on_ready: Callable[[
 
     Args:
         settings: the settings, which the children get as well.
-        only: leave out the watcher ("worker"), or everything but the watcher ("watcher").
+        only: run the workers, the watcher or the HTTP service alone.
         on_ready: called once, when the services answer, the schema is ready and the children are started.
 
     Returns:

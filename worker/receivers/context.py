@@ -1,0 +1,96 @@
+"""What all endpoints of the HTTP service share: settings, database pool, spool, broker, embedder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends
+from pgvector.psycopg import register_vector
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+from starlette.requests import Request
+
+from pipelines.database import use_schema
+from pipelines.embed import Embedder, open_embedder
+from worker.app import create_app
+from worker.broker import Broker
+from worker.content import open_spool
+from worker.database import embedder_spec, open_ledger
+from worker.embedded import Services
+from worker.ledger import Ledger
+from worker.settings import Settings
+
+MOST_CONNECTIONS = 16
+CONNECTION_SECONDS = 5.0
+
+
+class Context:
+    """The shared state of one service process; safe to use from any thread."""
+
+    def __init__(self, settings: Settings, services: Services) -> None:
+        self.settings = settings
+        self.services = services
+        self.spool = open_spool(settings)
+        self.celery = create_app(settings, services)
+        self.broker = Broker(self.celery)
+        self._loading = threading.Lock()
+        self._embedder: Embedder | None = None
+        self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+            services.database_url,
+            kwargs={"autocommit": True, "application_name": "gristmill http", "connect_timeout": 5},
+            configure=self._configure,
+            check=ConnectionPool.check_connection,  # a server that was restarted costs nobody an error
+            min_size=1,
+            max_size=MOST_CONNECTIONS,
+            timeout=CONNECTION_SECONDS,
+            reconnect_timeout=CONNECTION_SECONDS,  # then the next request tries anew, instead of a growing pause
+            open=False,
+            name="http",
+        )
+
+    @contextmanager
+    def connection(self, *, timeout: float | None = None) -> Iterator[Connection[Any]]:
+        """A connection of the pool, in autocommit, as `pipelines.database.connect` gives it.
+
+        Args:
+            timeout: seconds to wait for one; None for the usual.
+
+        Raises:
+            psycopg.OperationalError: the database does not answer in time.
+        """
+        self._pool.open()
+        with self._pool.connection(timeout) as connection:
+            yield connection
+
+    def ledger(self, connection: Connection[Any]) -> Ledger:
+        """The ledger on this connection."""
+        return open_ledger(self.settings, connection)
+
+    def embedder(self) -> Embedder:
+        """The embedder of the settings, made on first use."""
+        with self._loading:
+            if self._embedder is None:
+                self._embedder = open_embedder(embedder_spec(self.settings))
+            return self._embedder
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._pool.close()
+        self.celery.close()
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        use_schema(connection, self.settings.schema_name)
+        register_vector(connection)
+
+
+def context_of(request: Request) -> Context:
+    """The context of the application that a request came to; as a FastAPI dependency, see `Shared`."""
+    found = request.app.state.context
+    assert isinstance(found, Context)
+    return found
+
+
+Shared = Annotated[Context, Depends(context_of)]

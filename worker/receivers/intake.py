@@ -1,0 +1,296 @@
+"""From a document that was sent to its row in the ledger, and the answer that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import httpx
+from psycopg import Connection
+from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pipelines.errors import PermanentError
+from worker.receivers.context import Context
+from worker.receivers.idempotency import REPLAYED, Idempotency, Remembered, recall, remember
+from worker.spool import Spooled
+
+FIRST_POLL_SECONDS = 0.05
+LONGEST_POLL_SECONDS = 0.5
+WAITING = ("pending", "leased")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document on its way into the ledger: the arguments of `Ledger.record`."""
+
+    uri: str
+    kind: str
+    fingerprint: str | None
+    location: str
+    filename: str | None
+    metadata: Mapping[str, Any] | None
+    language: str | None
+    force: bool = False
+
+
+class Taken(BaseModel):
+    """What became of a document that was sent."""
+
+    id: int = Field(examples=[42])
+    uri: str = Field(examples=["crm:contract/4711"])
+    version: int = Field(description="Raised by every change", examples=[1])
+    unchanged: bool = Field(description="The same uri with the same content is in the index already")
+    state: str = Field(description="pending, leased, done, failed, dead or deleted", examples=["pending"])
+    code: str | None = Field(None, description="If it failed: a stable name of the kind of failure")
+    cause: str | None = Field(None, description="If it failed: why, in plain words")
+    remedy: str | None = Field(None, description="If it failed: what to do about it")
+    chunks: int | None = Field(None, description="How many passages it has, once done")
+    status_url: str = Field(examples=["http://127.0.0.1:8765/sources/42"])
+
+
+class Accepted(BaseModel):
+    """The documents are in the ledger; none of them can get lost any more."""
+
+    sources: list[Taken]
+    status_url: str = Field(description="Where to look how far they are")
+
+
+def spooled_document(
+    spooled: Spooled,
+    *,
+    kind: str,
+    filename: str,
+    uri: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    language: str | None = None,
+) -> Document:
+    """A document whose bytes are in the spool; without a uri, it is known by its content.
+
+    In that case its name does not count as a change: webhooks give the same file a new name each time.
+    """
+    name = filename if uri else PurePath(filename).suffix.lower()
+    facts = [metadata, name, language]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return Document(
+        uri=uri or f"{kind}:sha256:{spooled.digest}",
+        kind=kind,
+        fingerprint=f"sha256:{spooled.digest}:{digest}",
+        location=spooled.name,
+        filename=filename,
+        metadata=metadata,
+        language=language,
+    )
+
+
+def url_document(
+    url: str,
+    *,
+    uri: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    language: str | None = None,
+) -> Document:
+    """A document that the worker fetches. Sent again it is fetched again: only the bytes tell whether it changed.
+
+    Raises:
+        PermanentError: the url makes no sense.
+    """
+    address = normalised_url(url)
+    return Document(
+        uri=uri or address,
+        kind="url",
+        fingerprint=None,
+        location=address,
+        filename=None,
+        metadata=metadata,
+        language=language,
+        force=True,
+    )
+
+
+def normalised_url(url: str) -> str:
+    """The one spelling of a url: scheme and host in lower case, no default port, no fragment.
+
+    Raises:
+        PermanentError: the url makes no sense.
+    """
+    try:
+        parsed = httpx.URL(url)
+        parsed = parsed.copy_with(raw_path=parsed.raw_path, fragment=None)  # an empty path becomes /
+        if parsed.scheme in ("http", "https") and parsed.host:
+            return str(parsed)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise PermanentError("invalid_url", f"the url makes no sense: {error}", "correct the url") from error
+    raise PermanentError("invalid_url", "the url has no host or is not of the web", "start it with http:// or https://")
+
+
+async def take_in(
+    request: Request,
+    context: Context,
+    documents: Sequence[Document],
+    *,
+    wait: float = 0.0,
+    callback_url: str | None = None,
+    idempotency: Idempotency | None = None,
+) -> Response:
+    """Note documents in the ledger, all or none, wake the workers and answer, after `wait` seconds at most.
+
+    Raises:
+        PermanentError: a language is not known.
+        psycopg.OperationalError: the database is away; nothing was noted.
+    """
+    base = base_url(context, request)
+    noted = await run_in_threadpool(_note, context, documents, callback_url, idempotency, base)
+    if isinstance(noted, Remembered):
+        return JSONResponse(noted.response, noted.status, {REPLAYED: "true"})
+    news = sum(not one.unchanged for one in noted.sources)
+    count = min(news, context.settings.ingest_processes)
+    if not wait:
+        return JSONResponse(noted.model_dump(exclude_none=True), 202, background=BackgroundTask(_wake, context, count))
+    until = time.monotonic() + wait
+    await run_in_threadpool(_wake, context, count)
+    found, settled = await _settle(request, context, noted, until)
+    body = found.model_dump(exclude_none=True)
+    status = 200 if settled else 202
+    if idempotency:
+        await run_in_threadpool(_remember, context, idempotency, status, body)
+    return JSONResponse(body, status)
+
+
+def base_url(context: Context, request: Request) -> str:
+    """How the caller reaches this service, without a slash at the end."""
+    return (context.settings.public_url or str(request.base_url)).rstrip("/")
+
+
+def check_language(connection: Connection[Any], language: str | None) -> None:
+    """Refuse a language that this Postgres has no text search configuration for.
+
+    Raises:
+        PermanentError: naming it.
+    """
+    if language is None:
+        return
+    if connection.execute("select from pg_ts_config where cfgname = %s", (language,)).fetchone() is None:
+        raise PermanentError(
+            "unknown_language",
+            f"a language is not known: {language}",
+            "leave it out, or name a text search configuration: select cfgname from pg_ts_config",
+        )
+
+
+def _note(
+    context: Context,
+    documents: Sequence[Document],
+    callback_url: str | None,
+    idempotency: Idempotency | None,
+    base: str,
+) -> Accepted | Remembered:
+    with context.connection() as connection, connection.transaction():
+        if idempotency and (remembered := recall(connection, idempotency)):
+            return remembered
+        for language in {one.language for one in documents}:
+            check_language(connection, language)
+        # In one order for everybody, so that two requests never wait for each other.
+        order = sorted(range(len(documents)), key=lambda index: documents[index].uri)
+        unchanged: dict[int, bool] = {}
+        ids = [0] * len(documents)
+        for index in order:
+            ids[index], changed = _record(context, connection, documents[index], callback_url)
+            unchanged[ids[index]] = unchanged.get(ids[index], True) and not changed
+        answer = _accepted(connection, list(dict.fromkeys(ids)), unchanged, base)
+        if idempotency:
+            remember(connection, idempotency, 202, answer.model_dump(exclude_none=True))
+    return answer
+
+
+def _record(
+    context: Context, connection: Connection[Any], document: Document, callback_url: str | None
+) -> tuple[int, bool]:
+    ledger = context.ledger(connection)
+    recorded = ledger.record(
+        document.uri,
+        kind=document.kind,
+        fingerprint=document.fingerprint,
+        metadata=document.metadata,
+        location=document.location,
+        filename=document.filename,
+        language=document.language,
+        force=document.force,
+    )
+    # Whoever sends again what failed wants it tried again.
+    changed = recorded.changed or bool(ledger.retry([recorded.source_id]))
+    if callback_url:
+        connection.execute(
+            "insert into callbacks as c (source_id, version, url)"
+            " select id, version, %s from sources where id = %s"
+            " on conflict (source_id, version, url) do update"
+            " set attempts = 0, next_at = now(), delivered_at = null, error = null",
+            (callback_url, recorded.source_id),
+        )
+    return recorded.source_id, changed
+
+
+def _accepted(connection: Connection[Any], ids: Sequence[int], unchanged: Mapping[int, bool], base: str) -> Accepted:
+    rows = connection.execute(
+        "select id, uri, version, state, error_code, error_cause, error_remedy,"
+        " case when state = 'done' then chunks end from sources where id = any(%s)",
+        (list(ids),),
+    ).fetchall()
+    found = {
+        row[0]: Taken(
+            id=row[0],
+            uri=row[1],
+            version=row[2],
+            unchanged=unchanged[row[0]],
+            state=row[3],
+            code=row[4],
+            cause=row[5],
+            remedy=row[6],
+            chunks=row[7],
+            status_url=f"{base}/sources/{row[0]}",
+        )
+        for row in rows
+    }
+    taken = [found[one] for one in ids if one in found]
+    if len(ids) == 1:
+        return Accepted(sources=taken, status_url=f"{base}/sources/{ids[0]}")
+    return Accepted(sources=taken, status_url=f"{base}/sources?" + "&".join(f"id={one}" for one in ids))
+
+
+def _read(context: Context, noted: Accepted, base: str) -> Accepted:
+    with context.connection() as connection:
+        unchanged = {one.id: one.unchanged for one in noted.sources}
+        return _accepted(connection, list(unchanged), unchanged, base)
+
+
+def _remember(context: Context, idempotency: Idempotency, status: int, body: dict[str, Any]) -> None:
+    with context.connection() as connection:
+        remember(connection, idempotency, status, body)
+
+
+def _wake(context: Context, count: int) -> None:
+    if count:
+        context.broker.wake(count)
+
+
+async def _settle(request: Request, context: Context, noted: Accepted, until: float) -> tuple[Accepted, bool]:
+    """Look until no document is on its way any more (True) or the time is up; no thread is held meanwhile."""
+    pause = FIRST_POLL_SECONDS
+    base = base_url(context, request)
+    while True:
+        noted = await run_in_threadpool(_read, context, noted, base)
+        settled = not any(one.state in WAITING for one in noted.sources)
+        left = until - time.monotonic()
+        if settled or left <= 0 or await request.is_disconnected():
+            return noted, settled
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, LONGEST_POLL_SECONDS)

@@ -1,0 +1,194 @@
+"""`/sources`: how far documents are, and taking them out again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query
+from psycopg import Connection
+from psycopg.rows import class_row
+from pydantic import BaseModel, Field
+
+from worker.receivers.auth import Caller, require
+from worker.receivers.context import Context, Shared
+from worker.receivers.fields import MOST_ID
+from worker.receivers.problems import ProblemError
+
+router = APIRouter(tags=["sources"])
+
+State = Literal["pending", "leased", "done", "failed", "dead", "deleted"]
+
+Reader = Annotated[Caller, Depends(require("ingest"))]
+SourceId = Annotated[int, Path(ge=1, le=MOST_ID, examples=[42])]
+WantedUri = Annotated[str, Query(min_length=1, max_length=2048, pattern=r"^[^\x00]*$", examples=["crm:contract/4711"])]
+
+COLUMNS = (
+    "id, uri, kind, state, version, error_code as code, error_cause as cause, error_remedy as remedy, attempts,"
+    " filename, title, mime, metadata, pages, pages_done, chunks, created_at, event_at, updated_at, next_at,"
+    " searchable_at"
+)
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such document"}}
+
+
+class Source(BaseModel):
+    """A document as the ledger knows it."""
+
+    id: int = Field(examples=[42])
+    uri: str = Field(examples=["crm:contract/4711"])
+    kind: str = Field(description="file, upload, text or url")
+    state: State = Field(description="failed: these bytes cannot be read; dead: given up after several attempts")
+    version: int = Field(description="Raised by every change")
+    code: str | None = Field(description="Of the last error: a stable name")
+    cause: str | None = Field(description="Of the last error: why, in plain words")
+    remedy: str | None = Field(description="Of the last error: what to do about it")
+    attempts: int
+    filename: str | None
+    title: str | None
+    mime: str | None
+    metadata: dict[str, Any]
+    pages: int | None
+    pages_done: int | None = Field(description="Progress, while it is leased")
+    chunks: int | None = Field(description="How many passages are in the index")
+    created_at: datetime
+    event_at: datetime = Field(description="When the last change arrived")
+    updated_at: datetime
+    next_at: datetime = Field(description="Not worked on before this time")
+    searchable_at: datetime | None = Field(description="When the content last became searchable")
+
+
+class Sources(BaseModel):
+    """Documents, newest first."""
+
+    sources: list[Source]
+    next: int | None = Field(description="Give it as `after` to get the next page; null on the last")
+
+
+class Deleted(BaseModel):
+    """A document that is out of the index."""
+
+    deleted: int = Field(examples=[42])
+    uri: str
+
+
+class Retried(BaseModel):
+    """Documents that will be tried again."""
+
+    retried: list[int] = Field(examples=[[42]])
+
+
+@router.get("/sources", summary="List documents")
+def list_sources(
+    context: Shared,
+    _caller: Reader,
+    state: Annotated[State | None, Query(description="Only in this state")] = None,
+    uri: WantedUri | None = None,
+    id: Annotated[list[Annotated[int, Field(ge=1, le=MOST_ID)]] | None, Query(max_length=1000)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[int | None, Query(ge=1, le=MOST_ID, description="`next` of the page before")] = None,
+) -> Sources:
+    """Newest first, in pages."""
+    with context.connection() as connection, connection.cursor(row_factory=class_row(Source)) as cursor:
+        rows = cursor.execute(
+            f"select {COLUMNS} from sources where tenant = %(tenant)s"
+            " and (%(state)s::text is null or state = %(state)s) and (%(uri)s::text is null or uri = %(uri)s)"
+            " and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and (%(after)s::bigint is null or id < %(after)s)"
+            " order by id desc limit %(limit)s",
+            {
+                "tenant": context.settings.tenant,
+                "state": state,
+                "uri": uri,
+                "ids": id,
+                "after": after,
+                "limit": limit + 1,
+            },
+        ).fetchall()
+    more = len(rows) > limit
+    return Sources(sources=rows[:limit], next=rows[limit - 1].id if more else None)
+
+
+@router.get("/sources/{id}", summary="How far a document is", responses=NOT_FOUND)
+def read_source(context: Shared, _caller: Reader, id: SourceId) -> Source:
+    """State, cause and remedy of a failure, and progress in pages."""
+    with context.connection() as connection:
+        return _source(context, connection, id)
+
+
+@router.delete("/sources/{id}", summary="Take a document out of the index", responses=NOT_FOUND)
+def delete_source(context: Shared, _caller: Reader, id: SourceId) -> Deleted:
+    """Its passages are gone from the next search on, whatever a worker is doing with it."""
+    with context.connection() as connection:
+        return _delete(context, connection, _source(context, connection, id))
+
+
+@router.delete("/sources", summary="Take the document of a uri out of the index", responses=NOT_FOUND)
+def delete_uri(context: Shared, _caller: Reader, uri: WantedUri) -> Deleted:
+    """The same by uri."""
+    with context.connection() as connection:
+        row = connection.execute(
+            "select id from sources where tenant = %s and uri = %s", (context.settings.tenant, uri)
+        ).fetchone()
+        if row is None:
+            raise _unknown(f"uri {uri}")
+        return _delete(context, connection, _source(context, connection, row[0]))
+
+
+@router.post("/sources/retry", status_code=202, summary="Try all failed documents again")
+def retry_sources(
+    context: Shared,
+    _caller: Reader,
+    state: Annotated[Literal["failed", "dead"] | None, Query(description="Only those; left out, both")] = None,
+) -> Retried:
+    """All of this tenant that are failed or dead, once the cause is mended."""
+    with context.connection() as connection:
+        ids = None
+        if state:
+            rows = connection.execute(
+                "select id from sources where tenant = %s and state = %s", (context.settings.tenant, state)
+            ).fetchall()
+            ids = [row[0] for row in rows]
+        again = context.ledger(connection).retry(ids)
+    _wake(context, len(again))
+    return Retried(retried=sorted(again))
+
+
+@router.post(
+    "/sources/{id}/retry",
+    status_code=202,
+    summary="Try a failed document again",
+    responses=NOT_FOUND | {409: {"description": "It has not failed"}},
+)
+def retry_source(context: Shared, _caller: Reader, id: SourceId) -> Retried:
+    """A fresh start for one document that is failed or dead."""
+    with context.connection() as connection:
+        again = context.ledger(connection).retry([id])
+        if not again:
+            state = _source(context, connection, id).state
+            raise ProblemError(409, "not_failed", f"the document {id} is {state}", "only failed and dead ones need it")
+    _wake(context, 1)
+    return Retried(retried=again)
+
+
+def _source(context: Context, connection: Connection[Any], id: int) -> Source:
+    with connection.cursor(row_factory=class_row(Source)) as cursor:
+        found = cursor.execute(
+            f"select {COLUMNS} from sources where tenant = %s and id = %s", (context.settings.tenant, id)
+        ).fetchone()
+    if found is None:
+        raise _unknown(f"id {id}")
+    return found
+
+
+def _delete(context: Context, connection: Connection[Any], source: Source) -> Deleted:
+    if not context.ledger(connection).delete(source.uri):
+        raise _unknown(f"uri {source.uri}")
+    return Deleted(deleted=source.id, uri=source.uri)
+
+
+def _unknown(what: str) -> ProblemError:
+    return ProblemError(404, "unknown_source", f"no document has the {what}", "GET /sources lists those there are")
+
+
+def _wake(context: Context, count: int) -> None:
+    if count:
+        context.broker.wake(min(count, context.settings.ingest_processes))

@@ -1,0 +1,342 @@
+"""`POST /webhooks/{name}`: deliveries of other programs, by the receivers that the settings name.
+
+What is verified is looked up in the ledger of deliveries in the very transaction that records the document, so a
+delivery is done once or, when we fail, not at all. The same delivery again is refused (409). The same id signed anew
+is the sender trying again because it missed our answer: it is acknowledged, and nothing is done (200).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import logging
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from psycopg import Connection
+from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pipelines.errors import PermanentError
+from worker.addresses import parse_url
+from worker.receivers.body import read_json, too_large
+from worker.receivers.context import Context, Shared
+from worker.receivers.fields import Filename, Language, Metadata, Text, Uri, safe_filename
+from worker.receivers.intake import (
+    Accepted,
+    Document,
+    Taken,
+    base_url,
+    check_language,
+    spooled_document,
+    url_document,
+)
+from worker.receivers.json_path import MISSING
+from worker.receivers.problems import ProblemError
+from worker.receivers.receiver import Receiver, load_receivers, value_of
+from worker.receivers.signatures import Proof, RefusedError, verify
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+router = APIRouter(tags=["webhooks"])
+
+MAX_URI_BYTES = 2_048
+
+_URI: TypeAdapter[str] = TypeAdapter(Uri)
+_TEXT: TypeAdapter[str] = TypeAdapter(Text)
+_FILENAME: TypeAdapter[str] = TypeAdapter(Filename)
+_LANGUAGE: TypeAdapter[str] = TypeAdapter(Language)
+_METADATA: TypeAdapter[dict[str, Any]] = TypeAdapter(Metadata)
+_TOKEN = re.compile(r"[\x21-\x7e]{8,500}")
+
+REMEMBER = """
+insert into webhook_deliveries (receiver, delivery) select %s, unnest(%s::text[])
+on conflict do nothing returning delivery
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What a delivery asks for whose document is gone."""
+
+    uri: str
+
+
+def install(app: FastAPI, settings: Settings) -> None:
+    """Serve the receivers of the settings.
+
+    Raises:
+        ConfigurationError: one of them is set up wrongly.
+    """
+    app.state.webhooks = load_receivers(settings)
+    app.include_router(router)
+
+
+@router.post(
+    "/webhooks/{name}",
+    status_code=202,
+    summary="Take a delivery of a named receiver",
+    response_model=Accepted,
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
+    responses={
+        200: {"description": "Known already, ignored or a deletion: nothing is to be indexed"},
+        202: {"model": Accepted, "description": "Noted; the document becomes searchable soon"},
+        400: {"description": "Verified, but not of the form that the receiver is set up for"},
+        401: {"description": "Not signed as it must be, or too long ago"},
+        404: {"description": "There is no such receiver"},
+        409: {"description": "This very delivery came before"},
+        413: {"description": "The delivery is too large"},
+    },
+)
+async def deliver(name: str, request: Request, context: Shared) -> Response:
+    """The receiver's own secret or signature is asked for, not an API key."""
+    receivers: dict[str, Receiver] = request.app.state.webhooks
+    receiver = receivers.get(name)
+    if receiver is None:
+        raise ProblemError(404, "unknown_webhook", "there is no such webhook", "name one of GRISTMILL_WEBHOOKS")
+    body = await _read(request, receiver.max_bytes)
+    headers = dict(request.headers)
+    return await run_in_threadpool(_deliver, context, name, receiver, headers, body, base_url(context, request))
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:18]) > limit:
+        raise too_large(limit)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise too_large(limit)
+    return bytes(body)
+
+
+def _deliver(
+    context: Context, name: str, receiver: Receiver, headers: dict[str, str], body: bytes, base: str
+) -> Response:
+    if receiver.auth == "notion" and (token := _handshake(body)):
+        _keep_token(context, name, receiver, token)
+        return JSONResponse({"verified": True})
+    try:
+        if receiver.secret is None:
+            raise RefusedError("no secret is set yet")
+        proof = verify(receiver.auth, receiver.secret.get_secret_value(), headers, body, header=receiver.header)
+    except RefusedError as error:
+        log.warning("webhook %s: a delivery was refused: %s", name, error)
+        challenge = "Bearer" if receiver.auth == "bearer" else "Webhook"
+        raise ProblemError(
+            401,
+            "webhook_refused",
+            "the delivery is not signed as this webhook demands",
+            "compare secret and form of signature on both sides, and both clocks",
+            headers={"WWW-Authenticate": challenge},
+        ) from error
+    if receiver.auth == "github" and headers.get("x-github-event") == "ping":
+        return JSONResponse({"ignored": "ping"})
+    payload = read_json(body)
+    if receiver.when and not receiver.when.holds(payload):
+        return JSONResponse({"ignored": str(receiver.when.path)})
+    wanted = _wanted(context, receiver, payload)
+    return _note(context, name, _named(receiver, proof, payload, body), wanted, base)
+
+
+# --- what the delivery says --------------------------------------------------------------------------------------
+
+
+def _wanted(context: Context, receiver: Receiver, payload: Any) -> Document | Deletion:
+    uri = None
+    if receiver.uri:
+        uri = _uri(receiver.uri.find(payload), str(receiver.uri))
+    if receiver.delete_when and receiver.delete_when.holds(payload):
+        return Deletion(uri or _url(receiver, payload))
+    values = {**receiver.metadata, "title": receiver.title or receiver.metadata.get("title")}
+    found = {key: value_of(value, payload) for key, value in values.items()}
+    metadata = _checked(_METADATA, {key: value for key, value in found.items() if value is not None}, "metadata")
+    if not isinstance(metadata.get("title", ""), str):
+        raise _bad("title: it is not text")
+    language = value_of(receiver.language, payload)
+    language = None if language is None else _checked(_LANGUAGE, language, "language")
+    if receiver.kind == "url":
+        return url_document(_url(receiver, payload), uri=uri, metadata=metadata, language=language)
+    content = _string(receiver, payload)
+    filename = value_of(receiver.filename, payload)
+    if receiver.kind == "text":
+        data = _checked(_TEXT, content, "text").encode()
+        name = safe_filename(_checked(_FILENAME, filename or "text.txt", "filename"), "text.txt")
+    else:
+        data = _decoded(content)
+        name = safe_filename(_checked(_FILENAME, filename or "upload", "filename"))
+    if not data.strip():
+        raise _bad(f"what is at {receiver.content} is empty")
+    return spooled_document(
+        context.spool.put(data, name),
+        kind="text" if receiver.kind == "text" else "upload",
+        filename=name,
+        uri=uri,
+        metadata=metadata,
+        language=language,
+    )
+
+
+def _string(receiver: Receiver, payload: Any) -> str:
+    found = receiver.content.find(payload)
+    if not isinstance(found, str):
+        raise _bad(f"there is no text at {receiver.content}")
+    return found
+
+
+def _url(receiver: Receiver, payload: Any) -> str:
+    try:
+        return str(parse_url(_string(receiver, payload)))
+    except PermanentError as error:
+        raise _bad(f"what is at {receiver.content} cannot be fetched: {error.cause}") from error
+
+
+def _uri(found: Any, path: str) -> str:
+    if isinstance(found, int) and not isinstance(found, bool):
+        found = str(found) if found.bit_length() <= 64 else MISSING
+    if not isinstance(found, str):
+        raise _bad(f"there is no text or number at {path}")
+    uri: str = _checked(_URI, found, "uri")
+    try:
+        if len(uri.encode()) <= MAX_URI_BYTES:
+            return uri
+    except UnicodeEncodeError as error:
+        raise _bad("uri: it contains half a character") from error
+    raise _bad(f"uri: it has more than {MAX_URI_BYTES:,} bytes")
+
+
+def _decoded(text: str) -> bytes:
+    if text.startswith("data:"):
+        text = text.partition(",")[2]
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _bad("file: it is not Base64") from error
+
+
+def _checked(adapter: TypeAdapter[Any], value: Any, field: str) -> Any:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        said = error.errors(include_input=False, include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise _bad(f"{field}: {said}") from error
+
+
+def _bad(detail: str) -> ProblemError:
+    return ProblemError(400, "bad_delivery", detail, "compare the delivery with the paths in GRISTMILL_WEBHOOKS")
+
+
+# --- what becomes of it ------------------------------------------------------------------------------------------
+
+
+def _named(receiver: Receiver, proof: Proof, payload: Any, body: bytes) -> Proof:
+    """The proof, with the id that the payload gives where no header does."""
+    if proof.id or not receiver.delivery:
+        return proof
+    found = receiver.delivery.find(payload)
+    if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
+        raise _bad(f"there is no text or number at {receiver.delivery}")
+    return Proof(f"{found:d}" if isinstance(found, int) else found, proof.digest or hashlib.sha256(body).digest())
+
+
+def _note(context: Context, name: str, proof: Proof, wanted: Document | Deletion, base: str) -> Response:
+    with context.connection() as connection, connection.transaction():
+        if not _first_time(connection, name, proof):
+            return JSONResponse({"duplicate": True})
+        if isinstance(wanted, Deletion):
+            deleted = context.ledger(connection).delete(wanted.uri)
+            return JSONResponse({"uri": wanted.uri, "deleted": deleted})
+        taken = _record(context, connection, wanted, base)
+    if not taken.unchanged:
+        context.broker.wake()
+    answer = Accepted(sources=[taken], status_url=taken.status_url)
+    return JSONResponse(answer.model_dump(exclude_none=True), 202)
+
+
+def _first_time(connection: Connection[Any], name: str, proof: Proof) -> bool:
+    """Remember a delivery. False if its id came before, signed anew.
+
+    Raises:
+        ProblemError: 409, this very delivery came before.
+    """
+    # Hashed: what strangers call their deliveries may be longer than an index takes.
+    by_id = "id:" + hashlib.sha256(proof.id.encode("utf-8", "replace")).hexdigest() if proof.id else None
+    by_digest = "signed:" + proof.digest.hex() if proof.digest else None
+    keys = sorted(key for key in (by_id, by_digest) if key)
+    new = {row[0] for row in connection.execute(REMEMBER, (name, keys)).fetchall()}
+    if by_digest and by_digest not in new:
+        raise ProblemError(409, "replayed", "this very delivery came before", "nothing: it was taken the first time")
+    return by_id is None or by_id in new
+
+
+def _record(context: Context, connection: Connection[Any], document: Document, base: str) -> Taken:
+    try:
+        check_language(connection, document.language)
+    except PermanentError as error:
+        raise _bad(f"language: {error.cause}") from error
+    ledger = context.ledger(connection)
+    recorded = ledger.record(
+        document.uri,
+        kind=document.kind,
+        fingerprint=document.fingerprint,
+        metadata=document.metadata,
+        location=document.location,
+        filename=document.filename,
+        language=document.language,
+        force=document.force,
+    )
+    changed = recorded.changed or bool(ledger.retry([recorded.source_id]))
+    row = connection.execute("select version, state from sources where id = %s", (recorded.source_id,)).fetchone()
+    assert row is not None
+    return Taken.model_validate(
+        {
+            "id": recorded.source_id,
+            "uri": document.uri,
+            "version": row[0],
+            "unchanged": not changed,
+            "state": row[1],
+            "status_url": f"{base}/sources/{recorded.source_id}",
+        }
+    )
+
+
+# --- Notion's handshake ------------------------------------------------------------------------------------------
+
+
+def _handshake(body: bytes) -> str | None:
+    """The token of Notion's first call, which is not signed and holds nothing else."""
+    if len(body) > 2_000:
+        return None
+    try:
+        payload = read_json(body)
+    except ProblemError:
+        return None
+    token = payload.get("verification_token") if isinstance(payload, dict) and len(payload) == 1 else None
+    return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
+
+
+def token_file(settings: Settings, name: str) -> Path:
+    """Where the token of Notion's handshake is put for the operator, who has to confirm it to Notion."""
+    return settings.home / "webhooks" / f"{name}.token"
+
+
+def _keep_token(context: Context, name: str, receiver: Receiver, token: str) -> None:
+    if receiver.secret is not None:
+        log.warning("webhook %s: a handshake came though its secret is set; nothing was changed", name)
+        return
+    path = token_file(context.settings, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.urandom(8).hex()}.part")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:  # noqa: PTH123
+        file.write(token + "\n")
+    part.replace(path)
+    log.warning("webhook %s: Notion's token is in %s: confirm it there and set it as the secret here", name, path)
