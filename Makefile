@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 UPGRADE ?=
+N8N_KIT = ../shared/n8n-kit
 PY = .venv/bin/python
 COMPILE = .venv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
@@ -14,10 +15,10 @@ INSTALL = install() { \
 	$(PY) -m pip install --disable-pip-version-check "$$@"; \
 	}; install
 
-.PHONY: help demo test check lint bench tesseract lock clean
+.PHONY: help demo test check lint bench n8n tesseract lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.run tesseract ## drop a folder of documents in, ask five questions, see an edit arrive
 	@$(PY) demo/run.py
@@ -38,6 +39,14 @@ lint: .venv/.dev ## style, format and types
 bench: .venv/.run tesseract ## measure: latency, throughput, retrieval quality
 	@$(PY) -m bench
 
+n8n: .venv/.dev ## run the n8n workflows in a real n8n, which is installed once: 10-40 minutes, 3 GB
+	@if [ ! -x .n8n/bin/n8n ]; then \
+		if [ ! -f $(N8N_KIT)/setup.sh ]; then echo "gristmill: $(N8N_KIT)/setup.sh is needed and not there"; exit 1; fi; \
+		echo "gristmill: installing n8n into .n8n, 10-40 minutes, 3 GB, once"; \
+		bash $(N8N_KIT)/setup.sh .n8n; \
+	fi
+	@$(PY) -m pytest tests/acceptance/test_n8n.py
+
 tesseract: ## install the OCR program and its languages where this may be done, else say how
 	@sh deploy/install-tesseract.sh
 
@@ -46,8 +55,8 @@ lock: .venv/.boot ## resolve the locks again; UPGRADE=--upgrade takes newer rele
 	@$(COMPILE) --group pyproject.toml:dev -c requirements.lock -o requirements-dev.lock
 	@printf 'uv\nsetuptools>=77\n' | $(COMPILE) --no-annotate -c requirements.lock -o requirements-boot.lock -
 
-clean: ## remove everything that make, the tests and the tools have made, .venv too
-	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+clean: ## remove everything that make, the tests and the tools have made, .venv and .n8n too
+	@rm -rf .venv .n8n build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.boot: requirements-boot.lock
