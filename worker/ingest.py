@@ -69,20 +69,22 @@ def chunk_rules(settings: Settings) -> ChunkRules:
     )
 
 
-def recipe(settings: Settings, model: str, suffix: str, language: str | None) -> str:
-    """Digest of everything that decides what chunks and vectors the same bytes give; a file's suffix is a hint."""
+def recipe(settings: Settings, model: str, claim: Claim, suffix: str) -> str:
+    """Digest of everything but the bytes that decides what rows a document gives; a file's suffix is a hint."""
     facts = [
         RECIPE_VERSION,
         model,
         suffix.lower(),
-        language,
+        claim.language,
+        claim.filename,
+        claim.metadata,
         settings.ocr_languages,
         settings.ocr_dpi,
         settings.chunk_tokens,
         settings.chunk_overlap_tokens,
         settings.default_language,
     ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Ingester:
@@ -159,7 +161,7 @@ class Ingester:
         ledger = open_ledger(self._settings, connection)
         with self._lease_kept(claim) as lease, content_of(claim, self._settings) as content:
             path = content.path
-            wanted = recipe(self._settings, self._embedder.model, Path(content.name).suffix, claim.language)
+            wanted = recipe(self._settings, self._embedder.model, claim, Path(content.name).suffix)
             digest = hash_file(path, self._settings.max_bytes)
             if claim.done_version and (digest, wanted) == (claim.content_hash, claim.recipe):
                 if not ledger.commit_unchanged(claim):

@@ -247,8 +247,8 @@ def test_children_read_the_very_settings_that_were_given(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("only", "watch", "names", "threads"),
     [
-        (None, False, ["ingest", "search"], ["services", "sweep", "callbacks", "housekeeping"]),
-        (None, True, ["ingest", "search", "watcher"], ["services", "sweep", "callbacks", "housekeeping"]),
+        (None, False, ["ingest", "search", "http"], ["services", "sweep", "callbacks", "housekeeping"]),
+        (None, True, ["ingest", "search", "watcher", "http"], ["services", "sweep", "callbacks", "housekeeping"]),
         ("worker", True, ["ingest", "search"], ["services", "sweep", "callbacks", "housekeeping"]),
         ("watcher", False, ["watcher"], ["services"]),
     ],

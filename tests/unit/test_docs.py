@@ -57,7 +57,13 @@ def commands() -> dict[str, set[str]]:
     group = typer.main.get_command(app)
     found: dict[str, Any] = getattr(group, "commands")  # noqa: B009 - typer does not say that it is a group
     return {
-        name: {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        name: {
+            option
+            for one in (command, *getattr(command, "commands", {}).values())  # `keys` has commands of its own
+            for parameter in one.params
+            for option in parameter.opts
+        }
+        | {"--help", "-h"}
         for name, command in found.items()
     }
 

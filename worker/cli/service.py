@@ -18,6 +18,7 @@ class Part(StrEnum):
 
     WORKER = "worker"
     WATCHER = "watcher"
+    HTTP = "http"
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +33,7 @@ def up(
     watch: Annotated[list[Path] | None, typer.Option(help="Folder to mirror; may be given more than once")] = None,
     only: Annotated[Part | None, typer.Option(help="Run only this part on this machine")] = None,
 ) -> None:
-    """Run the service: embedded Postgres and Valkey unless others are set, workers, sweep and folder watchers."""
+    """Run the service: embedded Postgres and Valkey unless others are set, workers, sweep, HTTP and folder watchers."""
     from worker.logs import configure_logging
     from worker.up import run_up
 

@@ -76,6 +76,11 @@ class Context:
                 self._embedder = open_embedder(embedder_spec(self.settings))
             return self._embedder
 
+    def warm(self) -> None:
+        """Load the embedded model, so that the first question does not wait for it. Endpoints are not asked."""
+        if embedder_spec(self.settings).kind == "use":
+            self.embedder().embed_query("warm")
+
     def close(self) -> None:
         """Give up the connections."""
         self._pool.close()

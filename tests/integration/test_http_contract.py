@@ -1,0 +1,66 @@
+"""The OpenAPI document, and requests made up from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+
+from tests.fakes.http_service import serving
+from worker.embedded import Services
+from worker.receivers.app import create_http_app
+from worker.settings import Settings
+
+OWN = ("/ingest", "/sources", "/search")
+EXAMPLES = 12
+
+
+@pytest.fixture
+def url(tmp_path: Path, services: Services, dsn: str) -> Iterator[str]:
+    home = Settings(home=tmp_path, max_bytes=100_000)
+    with serving(create_http_app(home, Services(dsn, services.broker_url))) as address:
+        yield address
+
+
+def test_the_document_describes_every_endpoint(url: str) -> None:
+    document: dict[str, Any] = httpx.get(url + "/openapi.json", trust_env=False).json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"], (method, path)
+            if path.startswith(OWN):
+                assert operation["security"], (method, path)
+                for status in ("401", "403", "422", "503"):
+                    (media_type,) = operation["responses"][status]["content"]
+                    assert media_type == "application/problem+json", (method, path, status)
+    references = {text.split('"')[0] for text in str(document).replace("'", '"').split("#/components/schemas/")[1:]}
+    assert references <= set(document["components"]["schemas"])
+    assert {"POST", "PUT", "GET", "DELETE"} <= {m.upper() for one in document["paths"].values() for m in one}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of libraries that schemathesis uses
+def test_no_request_that_fits_or_nearly_fits_is_a_server_error(url: str) -> None:
+    schema = schemathesis.openapi.from_url(url + "/openapi.json")
+    tried = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        for mode in GenerationMode if operation.path.startswith(OWN) else ():
+
+            @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def check(case: Any) -> None:
+                nonlocal tried
+                tried += 1
+                for place in (case.body, case.query):
+                    if isinstance(place, dict):
+                        place.pop("wait", None)  # it would take its time
+                case.call_and_validate(checks=[not_a_server_error])
+
+            check()
+    assert tried >= 10 * EXAMPLES
