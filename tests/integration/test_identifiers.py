@@ -1,5 +1,5 @@
-"""Which passages an identifier finds: a corpus of rows that are near neighbours of each other, and for each question the
-exact set of rows that it must find, no more and no fewer.
+"""Which passages an identifier finds: a corpus of rows that are near neighbours of each other, and for each question
+the exact set of rows that it must find, no more and no fewer.
 
 Rows are named FAMILY.NAME. A question that names no identifier finds nothing here: the words are another leg's work.
 """
@@ -11,6 +11,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
@@ -36,7 +38,7 @@ CORPUS: dict[str, tuple[str, str]] = {
     "code.note": ("english", "Read about E-6300\u00b9 in the appendix."),
     "code.colon": ("english", "level=error code:E-6400 host=alpha"),
     "code.soft": ("english", "Hyphenated by the typesetter: E-65\u00ad00."),
-    "code.wide": ("simple", "コード\uff25\uff0d\uff16\uff16\uff10\uff10を参照。"),  # noqa: RUF001 - full-width on purpose
+    "code.wide": ("simple", "コード\uff25\uff0d\uff16\uff16\uff10\uff10を参照。"),
     "code.trade": ("english", "The Pumpmaster X210\u2122 is quieter than the X21."),
     "cjk.zh": ("simple", "错误E-7012发生,请重启水泵。"),
     "cjk.ja": ("simple", "ポンプでエラーE-7012が出た。"),
@@ -309,6 +311,7 @@ CASES: list[tuple[str, set[str]]] = [
     ("où est l'accord REF-2024-118 ?", REF118),
     ("2024-118", REF118 | {"case.invoice"}),
     ("8842-B", SKU_B),
+    ("SKU8842B", {"sku.joined", "sku.b"}),
     ("sku 8842-b", SKU_B),
     ("8842-D", set()),
     ("AB/123-4", {"part.123"}),
@@ -429,7 +432,7 @@ CASES: list[tuple[str, set[str]]] = [
     ("l'acide 3,4-dichlorophenoxyacetic", {"chem.34d"}),
     ("C6H12O6", {"chem.glucose"}),
     ("α2-macroglobulin", {"greek.alpha"}),
-    ("Β2-macroglobulin", {"greek.beta"}),  # noqa: RUF001 - a Greek capital
+    ("Β2-macroglobulin", {"greek.beta"}),  # a Greek capital
     ("#Covid19", {"tag.covid", "tag.dash"}),
     ("covid-19", {"tag.covid", "tag.dash"}),
     ("12V", {"unit.12V", "unit.12 V"}),
@@ -470,9 +473,129 @@ def test_an_identifier_finds_its_rows_and_no_neighbour(
     corpus: Connection[Any], question: str, expected: set[str]
 ) -> None:
     rows = corpus.execute(
-        "select metadata ->> 'key' from documents where fts @@ coalesce("
-        " (select string_agg(quote_literal(l), ' | ')::tsquery from unnest(identifier_lexemes(identifiers(%s, true))) l),"
-        " ''::tsquery)",
+        "select metadata ->> 'key' from documents where fts @@ ("
+        " select coalesce(string_agg(quote_literal(code), ' | '), '')::tsquery"
+        " from unnest(identifier_lexemes(identifiers(%s, true))) as code)",
         (question,),
     ).fetchall()
     assert {row[0] for row in rows} == expected
+
+
+# The vector of each question is that of its misleading row, a neighbour that must not come first.
+RANKED: list[tuple[str, str, set[str]]] = [
+    ("what does error E-4012 mean?", "pump.4013", E4012),
+    ("que signifie le défaut e4013 ?", "pump.4012-fr", E4013),
+    ("où est l'accord REF-2024-118 ?", "case.119", REF118),
+    ("who saw TLS_HANDSHAKE_FAILED?", "tls.prose", {"tls.code"}),
+    ("how many boxes of SKU 8842-B are left?", "sku.c", SKU_B),
+    ("is the gasket AB/123-4 in stock?", "part.other", {"part.123"}),
+    ("what is new in v2.3.1?", "version.2.3.10", V231),
+    ("which driver is written in C++?", "lang.c", CPP),
+    ("does it run on .NET?", "lang.nonet", {"lang.net"}),
+    ("à quoi sert pg_stat_statements ?", "call.pg-other", {"call.pg"}),
+    ("why is /usr/lib/x86_64/libfoo.so.1 missing?", "path.foo2", {"path.foo"}),
+    ("/usr/lib/x86_64/libbar.so.1", "path.foo", {"path.bar"}),
+    (r"what is installed in C:\Program Files\app2?", "path.windows-d", {"path.windows"}),
+    (r"D:\Program Files\app2", "path.windows", {"path.windows-d"}),
+    ("what does http://example.org/docs/v2/ hold?", "url.v3", {"url.v2"}),
+    ("is jane.doe@example.org on holiday?", "mail.com", {"mail.jane"}),
+    ("which host is 192.168.1.1?", "ip.10", {"ip.1"}),
+    ("is CVE-2024-12345 patched?", "cve.6", CVE),
+    ("whose account is FR76 3000 6000 0112 3456 7890 189?", "iban.next", {"iban.grouped", "iban.joined"}),
+    ("who answers at +33 1 23 45 67 89?", "phone.next", PHONE),
+    ("which backup ran on 2024-05-06?", "date.june", DAY),
+    ("que fixe l'article L. 121-3 ?", "law.R121-3", L121_3),
+    ("what does Article IV govern?", "law.VI", {"law.IV"}),
+    ("is 2,4-dichlorophenoxyacetic acid sprayed?", "chem.34d", {"chem.24d"}),
+    ("エラーE-7012とは", "cjk.zh-next", CJK),
+]
+
+
+@pytest.mark.parametrize(("question", "misleading", "expected"), RANKED, ids=[question for question, _, _ in RANKED])
+def test_an_identifier_comes_first_though_the_vector_points_elsewhere(
+    corpus: Connection[Any], question: str, misleading: str, expected: set[str]
+) -> None:
+    rows = corpus.execute(
+        "select s.metadata ->> 'key' from search_documents(%s,"
+        " (select embedding from documents where metadata ->> 'key' = %s)) with ordinality as"
+        " s (id, content, metadata, score, vr, kr, ir, similarity, snippet, place) order by s.place",
+        (question, misleading),
+    ).fetchall()
+    assert misleading not in expected
+    assert {row[0] for row in rows[: len(expected)]} == expected
+
+
+def test_tables_of_cases_are_sound() -> None:
+    named = set().union(*(expected for _, expected in CASES), *(expected for _, _, expected in RANKED))
+    assert named <= CORPUS.keys()
+    assert {misleading for _, misleading, _ in RANKED} <= CORPUS.keys()
+    questions = [question for question, _ in CASES]
+    assert len(questions) == len(set(questions))
+
+
+# Pieces of which texts are made that look like the identifiers above and are broken in some way.
+FRAGMENTS = [
+    *("a", "E", "f0", "9", "0", "12", "V", "é", "v1.", "fe80:", "Article I", "§ ", "°C", "€", "µ", "\u00b2", "\u2011"),
+    *(" ", ".", ",", "/", "\\", ":", "::", "://", "C:\\", "-", "_", "@", "#", "++", "(", ")", "[", "{", "'", '"'),
+]
+
+
+@given(text=st.one_of(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join), st.text(max_size=60)))
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_has_keys_that_are_found_again(corpus: Connection[Any], text: str) -> None:
+    text = text.replace("\0", "")
+    row = corpus.execute("select identifiers(%(t)s), identifiers(%(t)s, true)", {"t": text}).fetchone()
+    assert row is not None
+    in_text, in_question = row
+    for keys in (in_text, in_question):
+        assert len(keys) == len(set(keys))
+        assert all(2 <= len(key) <= 128 for key in keys)
+    # A question that repeats an identifier of a text word for word finds the text.
+    assert not in_question or not in_text or set(in_text) & set(in_question)
+
+
+PIECES = [
+    "a",
+    "1",
+    "1 ",
+    "12 V ",
+    "a-",
+    "@",
+    "a@b.",
+    "/a",
+    ":",
+    "1,",
+    "L 1 ",
+    "C:\\a b ",
+    "(",
+    "0f",
+    "aB3dE/7+",
+    "E-{} ",
+]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_long_text_takes_no_more_than_its_length(corpus: Connection[Any], piece: str) -> None:
+    # 50,000 characters in the time that a scan takes, not in its square.
+    text = "".join(piece.replace("{}", str(number)) for number in range(50_000 // len(piece)))
+    with corpus.transaction():
+        corpus.execute("set local statement_timeout = '20s'")
+        corpus.execute("select identifiers(%s, true)", (text,))
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [("Étape-12", "ÉTAPE-12", "étape-12", "ETAPE-12"), ("Σ-9", "σ-9"), ("Ж-47", "ж-47"), ("ID-7", "id-7", "Id 7")],
+    ids=lambda spellings: spellings[0],
+)
+@pytest.mark.parametrize("collation", ["C", "default", "pg_unicode_fast", "und-x-icu", "tr-x-icu"])
+def test_letters_do_not_hang_on_the_locale(corpus: Connection[Any], collation: str, spellings: tuple[str, ...]) -> None:
+    if corpus.execute("select from pg_collation where collname = %s", (collation,)).fetchone() is None:
+        pytest.skip(f"this server has no collation {collation}")
+    keys = {
+        tuple(row[0])
+        for spelling in spellings
+        for row in corpus.execute(f'select identifiers(%s collate "{collation}", true)'.encode(), (spelling,))
+    }
+    assert len(keys) == 1
+    assert keys != {()}
