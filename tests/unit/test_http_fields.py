@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.errors import PermanentError
 from worker.receivers.fields import MOST_FILENAME_BYTES, HttpUrl, Language, Metadata, Uri, mend, safe_filename
-from worker.receivers.intake import normalised_url
 
 
 @pytest.mark.parametrize(
@@ -125,24 +123,3 @@ def test_a_language_is_a_plain_name(value: str) -> None:
 def test_an_address_is_of_the_web_and_holds_no_password(value: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(HttpUrl).validate_python(value)
-
-
-@pytest.mark.parametrize(
-    ("url", "normal"),
-    [
-        ("HTTP://Example.COM:80", "http://example.com/"),
-        ("https://example.com:443/a#part", "https://example.com/a"),
-        ("https://example.com/a?b=1&c=2", "https://example.com/a?b=1&c=2"),
-        ("https://bücher.example/ä", "https://xn--bcher-kva.example/%C3%A4"),
-        ("http://example.com:8080/A", "http://example.com:8080/A"),
-    ],
-)
-def test_a_url_has_one_spelling(url: str, normal: str) -> None:
-    assert normalised_url(url) == normal
-    assert normalised_url(normal) == normal
-
-
-@pytest.mark.parametrize("url", ["http://exa\nmple.com/", "http://[x]/", "mailto:a@b.c"])
-def test_a_url_without_sense_is_an_error_of_ours(url: str) -> None:
-    with pytest.raises(PermanentError):
-        normalised_url(url)

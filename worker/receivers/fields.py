@@ -6,11 +6,12 @@ import json
 import math
 import re
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from pipelines.errors import PermanentError
 from pipelines.language import CONFIGURATIONS
+from worker.addresses import check_url
 
 MOST_METADATA_BYTES = 64 * 1024  # it is repeated on every chunk of the document
 MOST_METADATA_DEPTH = 20
@@ -91,17 +92,10 @@ def _language(value: str) -> str:
 
 
 def _http_url(value: str) -> str:
-    if _CONTROL.search(value) or " " in value:
-        raise ValueError("an address holds no white space and no control characters")
     try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"not an address: {error}") from error
-    if parts.scheme.lower() not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError("an address starts with http:// or https:// and a host")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("an address must not hold a user name or password")
+        check_url(value)
+    except PermanentError as error:
+        raise ValueError(error.cause) from error
     return value
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-import httpx
 from psycopg import Connection
 from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
@@ -20,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pipelines.errors import PermanentError
+from worker.addresses import parse_url
 from worker.receivers.context import Context
 from worker.receivers.idempotency import REPLAYED, Idempotency, Remembered, recall, remember
 from worker.spool import Spooled
@@ -104,7 +104,7 @@ def url_document(
     Raises:
         PermanentError: the url makes no sense.
     """
-    address = normalised_url(url)
+    address = str(parse_url(url))
     return Document(
         uri=uri or address,
         kind="url",
@@ -115,22 +115,6 @@ def url_document(
         language=language,
         force=True,
     )
-
-
-def normalised_url(url: str) -> str:
-    """The one spelling of a url: scheme and host in lower case, no default port, no fragment.
-
-    Raises:
-        PermanentError: the url makes no sense.
-    """
-    try:
-        parsed = httpx.URL(url)
-        parsed = parsed.copy_with(raw_path=parsed.raw_path, fragment=None)  # an empty path becomes /
-        if parsed.scheme in ("http", "https") and parsed.host:
-            return str(parsed)
-    except (httpx.InvalidURL, ValueError) as error:
-        raise PermanentError("invalid_url", f"the url makes no sense: {error}", "correct the url") from error
-    raise PermanentError("invalid_url", "the url has no host or is not of the web", "start it with http:// or https://")
 
 
 async def take_in(
@@ -197,19 +181,38 @@ def _note(
     with context.connection() as connection, connection.transaction():
         if idempotency and (remembered := recall(connection, idempotency)):
             return remembered
-        for language in {one.language for one in documents}:
-            check_language(connection, language)
-        # In one order for everybody, so that two requests never wait for each other.
-        order = sorted(range(len(documents)), key=lambda index: documents[index].uri)
-        unchanged: dict[int, bool] = {}
-        ids = [0] * len(documents)
-        for index in order:
-            ids[index], changed = _record(context, connection, documents[index], callback_url)
-            unchanged[ids[index]] = unchanged.get(ids[index], True) and not changed
-        answer = _accepted(connection, list(dict.fromkeys(ids)), unchanged, base)
+        answer = note(context, connection, documents, base, callback_url=callback_url)
         if idempotency:
             remember(connection, idempotency, 202, answer.model_dump(exclude_none=True))
     return answer
+
+
+def note(
+    context: Context,
+    connection: Connection[Any],
+    documents: Sequence[Document],
+    base: str,
+    *,
+    callback_url: str | None = None,
+) -> Accepted:
+    """Note documents in the ledger, within the caller's transaction.
+
+    Args:
+        base: how others reach this service, for `status_url`.
+
+    Raises:
+        PermanentError: a language is not known.
+    """
+    for language in {one.language for one in documents}:
+        check_language(connection, language)
+    # In one order for everybody, so that two requests never wait for each other.
+    order = sorted(range(len(documents)), key=lambda index: documents[index].uri)
+    unchanged: dict[int, bool] = {}
+    ids = [0] * len(documents)
+    for index in order:
+        ids[index], changed = _record(context, connection, documents[index], callback_url)
+        unchanged[ids[index]] = unchanged.get(ids[index], True) and not changed
+    return _accepted(connection, list(dict.fromkeys(ids)), unchanged, base)
 
 
 def _record(

@@ -32,9 +32,8 @@ from worker.receivers.fields import Filename, Language, Metadata, Text, Uri, saf
 from worker.receivers.intake import (
     Accepted,
     Document,
-    Taken,
     base_url,
-    check_language,
+    note,
     spooled_document,
     url_document,
 )
@@ -255,10 +254,12 @@ def _note(context: Context, name: str, proof: Proof, wanted: Document | Deletion
         if isinstance(wanted, Deletion):
             deleted = context.ledger(connection).delete(wanted.uri)
             return JSONResponse({"uri": wanted.uri, "deleted": deleted})
-        taken = _record(context, connection, wanted, base)
-    if not taken.unchanged:
+        try:
+            answer = note(context, connection, [wanted], base)
+        except PermanentError as error:
+            raise _bad(f"{error.code}: {error.cause}") from error
+    if not answer.sources[0].unchanged:
         context.broker.wake()
-    answer = Accepted(sources=[taken], status_url=taken.status_url)
     return JSONResponse(answer.model_dump(exclude_none=True), 202)
 
 
@@ -276,37 +277,6 @@ def _first_time(connection: Connection[Any], name: str, proof: Proof) -> bool:
     if by_digest and by_digest not in new:
         raise ProblemError(409, "replayed", "this very delivery came before", "nothing: it was taken the first time")
     return by_id is None or by_id in new
-
-
-def _record(context: Context, connection: Connection[Any], document: Document, base: str) -> Taken:
-    try:
-        check_language(connection, document.language)
-    except PermanentError as error:
-        raise _bad(f"language: {error.cause}") from error
-    ledger = context.ledger(connection)
-    recorded = ledger.record(
-        document.uri,
-        kind=document.kind,
-        fingerprint=document.fingerprint,
-        metadata=document.metadata,
-        location=document.location,
-        filename=document.filename,
-        language=document.language,
-        force=document.force,
-    )
-    changed = recorded.changed or bool(ledger.retry([recorded.source_id]))
-    row = connection.execute("select version, state from sources where id = %s", (recorded.source_id,)).fetchone()
-    assert row is not None
-    return Taken.model_validate(
-        {
-            "id": recorded.source_id,
-            "uri": document.uri,
-            "version": row[0],
-            "unchanged": not changed,
-            "state": row[1],
-            "status_url": f"{base}/sources/{recorded.source_id}",
-        }
-    )
 
 
 # --- Notion's handshake ------------------------------------------------------------------------------------------
