@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 
@@ -19,6 +21,7 @@ from worker.receivers.app import create_http_app
 from worker.settings import Settings
 
 OWN = ("/ingest", "/sources", "/search")
+READINESS = "/readyz"  # its 503 is an answer, not a failure
 EXAMPLES = 12
 
 
@@ -50,7 +53,7 @@ def test_no_request_that_fits_or_nearly_fits_is_a_server_error(url: str) -> None
     tried = 0
     for result in schema.get_all_operations():
         operation = result.ok()
-        for mode in GenerationMode if operation.path.startswith(OWN) else ():
+        for mode in GenerationMode if operation.path != READINESS else ():
 
             @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
             @given(case=operation.as_strategy(generation_mode=mode))
@@ -62,5 +65,7 @@ def test_no_request_that_fits_or_nearly_fits_is_a_server_error(url: str) -> None
                         place.pop("wait", None)  # it would take its time
                 case.call_and_validate(checks=[not_a_server_error])
 
-            check()
+            # An operation without parameters and body has no wrong request.
+            with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():
+                check()
     assert tried >= 10 * EXAMPLES
