@@ -150,9 +150,10 @@ def test_compose_file_is_what_the_readme_says() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     services = compose["services"]
-    assert set(services) == {"postgres", "valkey", "migrate", "worker", "watcher"}
+    assert set(services) == {"postgres", "valkey", "migrate", "worker", "watcher", "http"}
     for name, service in services.items():
-        assert "ports" not in service, f"{name} publishes a port"
+        ports = service.get("ports", [])
+        assert ports == (["127.0.0.1:8765:8765"] if name == "http" else []), f"{name} publishes a port"
         assert service["restart"] in {"unless-stopped", "on-failure:5"}, name
         for volume in service.get("volumes", []):
             if isinstance(volume, str):
@@ -161,7 +162,7 @@ def test_compose_file_is_what_the_readme_says() -> None:
                 assert (volume["target"], volume["read_only"]) == ("/drop", True)
     for name in ("postgres", "valkey"):
         assert services[name]["healthcheck"]["test"]
-    for name in ("worker", "watcher"):
+    for name in ("worker", "watcher", "http"):
         assert services[name]["command"] == ["up", "--only", name]
         assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
         assert services[name]["environment"]["GRISTMILL_HOME"] == "/var/lib/gristmill"
