@@ -33,7 +33,7 @@ def score(new_database: Callable[..., str], shared: Path) -> Score:
             index_test_set(
                 connection, data, passages, headers=_headers(data) if header else None, tutorial="tutorial" in modes
             )
-            # HNSW graphs differ from build to build, by a question or two: the figures held are those of the exact order.
+            # HNSW graphs differ from build to build, by a question or two: held are the figures of the exact order.
             connection.execute("drop index documents_embedding")
             found = {mode: measure(connection, data, questions, mode) for mode in modes}
         groups = {group: [q.id for q in members] for group, members in data.groups().items()}
