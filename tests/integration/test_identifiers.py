@@ -541,7 +541,9 @@ FRAGMENTS = [
 
 
 @given(text=st.one_of(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join), st.text(max_size=60)))
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_any_text_has_keys_that_are_found_again(corpus: Connection[Any], text: str) -> None:
     text = text.replace("\0", "")
     row = corpus.execute("select identifiers(%(t)s), identifiers(%(t)s, true)", {"t": text}).fetchone()

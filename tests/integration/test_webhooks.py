@@ -384,7 +384,9 @@ json_values = st.recursive(
     value=json_values,
     raw=st.binary(max_size=30) | st.none(),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_never_a_500(client: Client, name: str, key: str, value: Any, raw: bytes | None) -> None:
     body = {**page(), "content": "YQ==", "name": "a.txt", "body": "b", "event": "e", key: value}
     body["page"] = {**body["page"], key: value}

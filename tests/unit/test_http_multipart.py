@@ -38,7 +38,9 @@ def read(folder: Path, pieces: list[bytes], boundary: bytes = b"b", max_bytes: i
 
 
 @given(cuts=st.lists(st.integers(0, len(BODY)), max_size=20))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 def test_a_form_is_the_same_however_it_arrives(tmp_path: Path, cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(BODY)]
     form, digests = read(tmp_path, [BODY[a:b] for a, b in pairwise(places)])
