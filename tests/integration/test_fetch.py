@@ -154,11 +154,13 @@ def test_what_an_answer_becomes(
     [
         ("120", 120, 120),
         ("99999999999999", 86_400, 86_400),
-        (format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1), usegmt=True), 3500, 3600),
+        ("in an hour", 3500, 3600),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
     ],
 )
 def test_the_wait_that_a_server_asks_for(text: str, low: float, high: float, settings: Settings) -> None:
+    if text == "in an hour":  # told now, not when the tests were collected
+        text = format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1), usegmt=True)
     error = failure(lambda call: Answer(503, headers={"Retry-After": text}), settings)
     assert isinstance(error, UnavailableError)
     assert error.retry_after is not None
