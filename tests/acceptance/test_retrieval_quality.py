@@ -15,6 +15,9 @@ from pipelines.evaluate import EvalMode, index_test_set, measure
 from sql.migrate import migrate
 from worker.cli.evaluation import _headers
 
+# These fill tables of thousands of rows, and the machine may be at work on something else.
+pytestmark = pytest.mark.timeout(400)
+
 Summaries = dict[str, dict[str, dict[str, float]]]
 Score = Callable[..., Summaries]
 DIMENSIONS_WITHOUT_VECTORS = 8

@@ -11,6 +11,9 @@ from psycopg import Connection
 
 from pipelines.database import connect
 
+# These fill tables of thousands of rows, and the machine may be at work on something else.
+pytestmark = pytest.mark.timeout(400)
+
 ROWS = 20_000
 FILL = """
 insert into documents (content, embedding, metadata, language)
