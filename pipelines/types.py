@@ -44,12 +44,59 @@ class PageReport:
         decision: text layer used, OCR used, blank page, or failed.
         reason: the rule that decided, e.g. `no-text`, `garbage`, `ocr-layer`.
         confidence: mean OCR word confidence, 0 to 100; None where no OCR was run.
+        rotation: degrees, clockwise, by which OCR turned the page to read it.
+        languages: Tesseract codes it was read with; empty where no OCR was run.
     """
 
     number: int
     decision: PageDecision
     reason: str
     confidence: float | None = None
+    rotation: int = 0
+    languages: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OcrPage:
+    """What OCR made of one page, before it is weighed against the page's text layer.
+
+    Attributes:
+        number: 1-based.
+        paragraphs: in reading order.
+        confidence: mean word confidence, 0 to 100; None where there was no word.
+        rotation: degrees, clockwise, by which the picture was turned to be upright: 0, 90, 180 or 270.
+        languages: Tesseract codes it was read with, `+` between.
+        problem: why nothing of it may be used (`ocr-timeout`, `ocr-unsure`, ...), else None.
+    """
+
+    number: int
+    paragraphs: tuple[str, ...] = ()
+    confidence: float | None = None
+    rotation: int = 0
+    languages: str = ""
+    problem: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All paragraphs, a line each."""
+        return "\n".join(self.paragraphs)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A document found inside another.
+
+    Attributes:
+        name: as the containing document has it, made safe and unique within it.
+        size: in bytes.
+        mime: its media type as sniffed; None where its bytes were not kept.
+        path: the file its bytes were written to; None where they were not kept.
+    """
+
+    name: str
+    size: int
+    mime: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +109,9 @@ class Extracted:
         blocks: in reading order, never empty of text.
         pages: one report a page for formats with pages, else empty.
         metadata: facts worth keeping beside every chunk (author, date, ...), JSON-serialisable.
+        attachments: documents found inside it.
+        awaiting: pages that need OCR and were left to others, since more than `inline_ocr_pages` of them do;
+            unless empty, blocks and pages are not complete.
     """
 
     mime: str
@@ -69,6 +119,8 @@ class Extracted:
     blocks: tuple[Block, ...]
     pages: tuple[PageReport, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    attachments: tuple[Attachment, ...] = ()
+    awaiting: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:

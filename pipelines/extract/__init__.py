@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.errors import PermanentError
+from pipelines.extract.attachments import Attachments
 from pipelines.extract.gate import check_file
+from pipelines.extract.job import Job, Progress, no_progress
 from pipelines.extract.registry import format_of, run_extractor
-from pipelines.extract.rules import ExtractRules, no_progress
+from pipelines.extract.rules import ExtractRules
 from pipelines.sniff import sniff
-from pipelines.types import Extracted
+from pipelines.types import Extracted, OcrPage
 
-__all__ = ["ExtractRules", "extract"]
+__all__ = ["ExtractRules", "extract", "recognise"]
 
 
 def extract(
@@ -20,7 +23,9 @@ def extract(
     *,
     name: str | None = None,
     rules: ExtractRules = ExtractRules(),  # noqa: B008 - frozen
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    ocr: Mapping[int, OcrPage] | None = None,
+    attachments: Path | None = None,
 ) -> Extracted:
     """Read a document: check it, sniff what it is, extract and sanitise its text.
 
@@ -32,6 +37,8 @@ def extract(
         name: the name it is known by, where `path` is a temporary one.
         rules: limits and OCR settings.
         progress: called with (page begun, pages in all) for formats with pages.
+        ocr: pages that `recognise` has read before, by number.
+        attachments: an empty folder for the documents found inside this one; None: only their names are kept.
 
     Raises:
         PermanentError: the file cannot be ingested as it is. Codes: `vanished`, `unreadable`, `not_a_file`,
@@ -41,11 +48,46 @@ def extract(
         RetryableError: the parsing process was ended from outside (`parser_killed`).
     """
     check_file(path, rules.max_bytes)
-    try:
+    with _readable():
         mime = sniff(path, name)
-        isolated = format_of(mime).isolated
-        if not isolated:
-            return run_extractor(path, mime, rules, progress or no_progress)
+        job = Job(path, mime, rules, progress or no_progress, ocr or {}, attachments=Attachments(attachments))
+        if not format_of(mime).isolated:
+            return run_extractor(job)
+    from pipelines.extract.isolate import extract_isolated
+
+    return extract_isolated(job)
+
+
+def recognise(
+    path: Path,
+    pages: Sequence[int],
+    done: Callable[[OcrPage], None],
+    *,
+    name: str | None = None,
+    rules: ExtractRules = ExtractRules(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+) -> None:
+    """OCR some pages of a PDF or an image, in a process of its own.
+
+    Args:
+        pages: their 1-based numbers.
+        done: called with each page as soon as it is read.
+
+    Raises:
+        PermanentError, RetryableError: as `extract`.
+    """
+    check_file(path, rules.max_bytes)
+    with _readable():
+        job = Job(path, sniff(path, name), rules, progress or no_progress)
+    from pipelines.extract.isolate import recognise_isolated
+
+    recognise_isolated(job, pages, done)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError as error:
         raise PermanentError("vanished", "the file was removed while it was read", "put it back") from error
     except OSError as error:
@@ -54,6 +96,3 @@ def extract(
             f"the file cannot be read: {error.strerror or error}",
             "check the disk or share it lies on",
         ) from error
-    from pipelines.extract.isolate import extract_isolated
-
-    return extract_isolated(path, mime, rules, progress or no_progress)

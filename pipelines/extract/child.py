@@ -1,6 +1,6 @@
 """The parsing process: limits itself, reads one file, writes JSON lines.
 
-Run as `python -m pipelines.extract.child REQUEST`.
+Run as `python -m pipelines.extract.child` with the request on its standard input.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ import os
 import signal
 import sys
 import warnings
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from pipelines.errors import GristmillError, PermanentError
+from pipelines.extract.job import Job
 from pipelines.extract.lifeline import die_with_parent
-from pipelines.extract.registry import format_of, run_extractor
+from pipelines.extract.registry import format_of, run_extractor, run_recogniser
 from pipelines.extract.rules import ExtractRules
-from pipelines.extract.wire import dump_error, dump_progress, dump_result, load_request
+from pipelines.extract.wire import dump_error, dump_page, dump_progress, dump_result, load_request
 
 _NETWORK_EVENTS = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"})
 
 
-def main(argument: str) -> int:
+def main() -> int:
     """Serve one request and return the exit status: 0 when a result or an error was written."""
-    path, mime, rules, parent = load_request(argument)
-    die_with_parent(parent)
+    request = load_request(sys.stdin.read())
+    rules = request.job.rules
+    die_with_parent(request.parent)
     limit(rules)
     forbid_network()
     # Parsers print; only our lines may reach the pipe.
@@ -44,14 +46,19 @@ def main(argument: str) -> int:
         page = number
         send(dump_progress(number, pages))
 
+    job = replace(request.job, progress=progress)
     try:
-        send(dump_result(run_extractor(Path(path), mime, rules, progress)))
+        if request.pages is None:
+            send(dump_result(run_extractor(job)))
+        else:
+            for read in run_recogniser(job, request.pages):
+                send(dump_page(read))
     except MemoryError:
         send(dump_error(_out_of_memory(rules, page)))
     except GristmillError as error:
         send(dump_error(error))
     except Exception as error:  # noqa: BLE001 - whatever a parser raises is this document's recorded fate
-        send(dump_error(_failed(error, Path(path), mime, rules, page)))
+        send(dump_error(_failed(error, job, page)))
     return 0
 
 
@@ -94,13 +101,13 @@ def _out_of_memory(rules: ExtractRules, page: int) -> PermanentError:
     )
 
 
-def _failed(error: Exception, path: Path, mime: str, rules: ExtractRules, page: int) -> PermanentError:
-    if not path.exists():
+def _failed(error: Exception, job: Job, page: int) -> PermanentError:
+    if not job.path.exists():
         return PermanentError("vanished", "the file was removed while it was read", "put it back")
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, MemoryError):
-            return _out_of_memory(rules, page)
+            return _out_of_memory(job.rules, page)
         chain = chain.__cause__ or chain.__context__
     import traceback
 
@@ -109,10 +116,10 @@ def _failed(error: Exception, path: Path, mime: str, rules: ExtractRules, page: 
     detail = " ".join(str(error).split())[:200]
     return PermanentError(
         "parser_failed",
-        f"the {format_of(mime).label} reader could not read it{where}: {type(error).__name__}: {detail}",
+        f"the {format_of(job.mime).label} reader could not read it{where}: {type(error).__name__}: {detail}",
         "open the file in its own program and save it again, or print it as PDF",
     )
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 
 from pipelines import sniff
+from pipelines.extract.job import Job
 from pipelines.extract.plain import read_text
-from pipelines.extract.rules import ExtractRules, Progress
 from pipelines.extract.tables import table_text
 from pipelines.types import Block, Extracted
 
@@ -16,17 +15,19 @@ ROWS_PER_BLOCK = 50
 _LONGEST_CELL = 2**24
 
 
-def extract_delimited(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_delimited(job: Job) -> Extracted:
     """Table blocks of up to `ROWS_PER_BLOCK` rows; each repeats the header row, to be understood alone."""
-    text, encoding = read_text(path)
+    text, encoding = read_text(job.path)
     csv.field_size_limit(_LONGEST_CELL)
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter=_delimiter(text, mime)) if any(map(str.strip, row))]
+    rows = [
+        row for row in csv.reader(io.StringIO(text), delimiter=_delimiter(text, job.mime)) if any(map(str.strip, row))
+    ]
     if not rows:
-        return Extracted(mime, None, ())
+        return Extracted(job.mime, None, ())
     header, body = rows[0], rows[1:]
     parts = [body[start : start + ROWS_PER_BLOCK] for start in range(0, len(body), ROWS_PER_BLOCK)] or [[]]
     blocks = tuple(Block("table", table_text([header, *part])) for part in parts)
-    return Extracted(mime, None, blocks, metadata={"encoding": encoding, "rows": len(body)})
+    return Extracted(job.mime, None, blocks, metadata={"encoding": encoding, "rows": len(body)})
 
 
 def _delimiter(text: str, mime: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from lxml import etree
 from lxml import html as lxml_html
 
 from pipelines.errors import PermanentError
+from pipelines.extract.job import Job
 from pipelines.extract.plain import read_text
-from pipelines.extract.rules import ExtractRules, Progress
 from pipelines.extract.tables import table_text
 from pipelines.types import Block, BlockKind, Extracted
 
@@ -35,14 +34,14 @@ _LITTLE = 200
 _MOSTLY_LINKS = 0.4
 
 
-def extract_html(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_html(job: Job) -> Extracted:
     """Blocks of the main content, with title, author and date where the page names them."""
-    with path.open("rb") as file:
+    with job.path.open("rb") as file:
         found = _DECLARED.search(file.read(4096))
     declared = next((group.decode("ascii") for group in found.groups() if group), None) if found else None
-    text, encoding = read_text(path, declared)
+    text, encoding = read_text(job.path, declared)
     title, blocks, metadata = read_html(text)
-    return Extracted(mime, title, tuple(blocks), metadata={"encoding": encoding, **metadata})
+    return Extracted(job.mime, title, tuple(blocks), metadata={"encoding": encoding, **metadata})
 
 
 def read_html(text: str) -> tuple[str | None, list[Block], dict[str, Any]]:

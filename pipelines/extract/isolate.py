@@ -15,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import pipelines
 from pipelines.errors import GristmillError, PermanentError, RetryableError
-from pipelines.extract.rules import ExtractRules, Progress
-from pipelines.extract.wire import dump_request, load_error, load_result
-from pipelines.types import Extracted
+from pipelines.extract.job import Job
+from pipelines.extract.rules import ExtractRules
+from pipelines.extract.wire import Request, dump_request, load_error, load_page, load_result
+from pipelines.types import Extracted, OcrPage
 
 _PASSED_ON = frozenset(
     {
@@ -44,22 +46,56 @@ _OUTSIDE_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 _LONGEST_NOTE = 2000
 
 
-def extract_isolated(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_isolated(job: Job) -> Extracted:
     """Read a file in a child process.
 
-    Args:
-        progress: called in this thread. What it raises ends the child and is passed on.
+    `job.progress` is called in this thread; what it raises ends the child and is passed on.
 
     Raises:
         PermanentError: what the parser said, or `extract_timeout`, `out_of_memory`, `parser_crashed`.
         RetryableError: `parser_killed`, where a signal from outside ended the child.
     """
-    request = dump_request(str(path.absolute()), mime, rules, os.getpid())
-    with tempfile.TemporaryFile() as stderr:
+    result: Extracted | None = None
+
+    def take(message: dict[str, Any]) -> None:
+        nonlocal result
+        if "result" in message:
+            result = load_result(message["result"])
+
+    error = _serve(Request(job, None, os.getpid()), take)
+    if result is None:
+        raise error or _ended_without_a_word(0, False, 0, 0, job.rules)
+    return result
+
+
+def recognise_isolated(job: Job, pages: Sequence[int], done: Callable[[OcrPage], None]) -> None:
+    """OCR some pages of a file in a child process.
+
+    Args:
+        done: called in this thread with each page as soon as it is read, so that a failure loses none of them.
+
+    Raises:
+        PermanentError, RetryableError: as `extract_isolated`.
+    """
+
+    def take(message: dict[str, Any]) -> None:
+        if "ocr" in message:
+            done(load_page(message["ocr"]))
+
+    if error := _serve(Request(job, tuple(pages), os.getpid()), take):
+        raise error
+
+
+def _serve(request: Request, take: Callable[[dict[str, Any]], None]) -> GristmillError | None:
+    """Run one child and hand its messages to `take`; the error it ended with, None where it did its work."""
+    rules = request.job.rules
+    with tempfile.TemporaryFile() as stderr, tempfile.TemporaryFile() as stdin:
+        stdin.write(dump_request(request).encode())
+        stdin.seek(0)
         child = subprocess.Popen(
             # -P: nothing in the current directory may pose as a module.
-            [sys.executable, "-P", "-m", "pipelines.extract.child", request],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-m", "pipelines.extract.child"],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
             env=_environment(),
@@ -74,7 +110,7 @@ def extract_isolated(path: Path, mime: str, rules: ExtractRules, progress: Progr
         timer = threading.Timer(rules.seconds, end_late)
         timer.daemon = True
         page = pages = 0
-        result: Extracted | GristmillError | None = None
+        error: GristmillError | None = None
         try:
             timer.start()
             assert child.stdout is not None
@@ -82,11 +118,11 @@ def extract_isolated(path: Path, mime: str, rules: ExtractRules, progress: Progr
                 message = _parse(line)
                 if "page" in message:
                     page, pages = message["page"], message["pages"]
-                    progress(page, pages)
-                elif "result" in message:
-                    result = load_result(message["result"])
+                    request.job.progress(page, pages)
                 elif "error" in message:
-                    result = load_error(message["error"])
+                    error = load_error(message["error"])
+                else:
+                    take(message)
             child.wait()
         finally:
             timer.cancel()
@@ -94,14 +130,12 @@ def extract_isolated(path: Path, mime: str, rules: ExtractRules, progress: Progr
             child.wait()
             if child.stdout is not None:
                 child.stdout.close()
-        if isinstance(result, Extracted):
-            return result
-        if result is None:
-            result = _ended_without_a_word(child.returncode, timed_out.is_set(), page, pages, rules)
-        note = _tail(stderr)
-        if note:
-            result.add_note(f"the parser's last words: {note}")
-        raise result
+        if error is None and child.returncode != 0:
+            error = _ended_without_a_word(child.returncode, timed_out.is_set(), page, pages, rules)
+        note = _tail(stderr) if error else ""
+        if error and note:
+            error.add_note(f"the parser's last words: {note}")
+        return error
 
 
 def _environment() -> dict[str, str]:

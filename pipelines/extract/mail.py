@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import email
 import email.policy
-from pathlib import Path
 from typing import Any
 
 from pipelines.errors import PermanentError
+from pipelines.extract.job import Job
 from pipelines.extract.partition import partition, to_blocks
-from pipelines.extract.rules import ExtractRules, Progress
 from pipelines.types import Block, Extracted
 
 _HEADERS = {"From": "author", "To": "to", "Cc": "cc", "Date": "date"}
 
 
-def extract_eml(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_eml(job: Job) -> Extracted:
     """The body of a message; its subject as title and heading, the other headers as metadata.
 
     Raises:
         PermanentError: `encrypted`, where the message is (PGP or S/MIME).
     """
-    with path.open("rb") as file:
+    with job.path.open("rb") as file:
         message = email.message_from_binary_file(file, policy=email.policy.default)
     _refuse_encrypted(str(message["Content-Type"] or ""))
     facts: dict[str, Any] = {key: str(message[name]) for name, key in _HEADERS.items() if message[name]}
     facts["attachments"] = [name for part in message.walk() if (name := part.get_filename())]
-    elements = partition("email", filename=str(path), process_attachments=False)
-    return _finished(mime, str(message["Subject"] or ""), elements, facts)
+    elements = partition("email", filename=str(job.path), process_attachments=False)
+    return _finished(job.mime, str(message["Subject"] or ""), elements, facts)
 
 
-def extract_msg(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_msg(job: Job) -> Extracted:
     """The body of an Outlook message; its subject as title and heading, the other headers as metadata.
 
     Raises:
@@ -38,7 +37,7 @@ def extract_msg(path: Path, mime: str, rules: ExtractRules, progress: Progress) 
     """
     from oxmsg import Message
 
-    message = Message.load(str(path))
+    message = Message.load(str(job.path))
     _refuse_encrypted(message.message_headers.get("Content-Type", ""))
     facts: dict[str, Any] = {
         "author": message.sender,
@@ -46,8 +45,8 @@ def extract_msg(path: Path, mime: str, rules: ExtractRules, progress: Progress) 
         "date": message.sent_date.isoformat() if message.sent_date else None,
         "attachments": [attachment.file_name for attachment in message.attachments],
     }
-    elements = partition("msg", filename=str(path), process_attachments=False)
-    return _finished(mime, message.subject or "", elements, facts)
+    elements = partition("msg", filename=str(job.path), process_attachments=False)
+    return _finished(job.mime, message.subject or "", elements, facts)
 
 
 def _refuse_encrypted(content_type: str) -> None:

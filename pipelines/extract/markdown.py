@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from pipelines.extract.job import Job
 from pipelines.extract.plain import read_text
-from pipelines.extract.rules import ExtractRules, Progress
 from pipelines.extract.tables import table_text
 from pipelines.types import Block, BlockKind, Extracted
 
@@ -20,16 +19,16 @@ _SCALAR = re.compile(r"^(title|author|date|lang|description|tags|keywords)[^\S\n
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 
-def extract_markdown(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_markdown(job: Job) -> Extracted:
     """Read CommonMark with tables; a YAML front matter gives title and metadata and is not text."""
-    text, encoding = read_text(path)
+    text, encoding = read_text(job.path)
     metadata: dict[str, Any] = {"encoding": encoding}
     front = _FRONT_MATTER.match(text)
     if front:
         metadata |= {key: value.strip().strip("\"'") for key, value in _SCALAR.findall(front[1])}
         text = text[front.end() :]
     title = metadata.pop("title", None)
-    return Extracted(mime, title, tuple(markdown_blocks(text)), metadata=metadata)
+    return Extracted(job.mime, title, tuple(markdown_blocks(text)), metadata=metadata)
 
 
 def markdown_blocks(text: str) -> list[Block]:

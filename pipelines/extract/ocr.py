@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import PermanentError
 from pipelines.extract.lifeline import group_dies_with_parent
 from pipelines.extract.rules import ExtractRules
+from pipelines.types import OcrPage
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -123,6 +124,17 @@ def recognise(image: Image.Image, languages: OcrLanguages, rules: ExtractRules) 
                 raise OcrTimeoutError from error
             raise
     return _assemble(data)
+
+
+def read_page(number: int, image: Image.Image, languages: OcrLanguages, rules: ExtractRules) -> OcrPage:
+    """OCR one page; what goes wrong with it is noted in its `problem`."""
+    try:
+        found = recognise(image, languages, rules)
+    except OcrTimeoutError:
+        return OcrPage(number, languages=languages.code, problem="ocr-timeout")
+    problem = None if found.trusted else "ocr-unsure"
+    paragraphs = () if problem else found.paragraphs
+    return OcrPage(number, paragraphs, found.confidence, languages=languages.code, problem=problem)
 
 
 def fit(image: Image.Image) -> Image.Image:

@@ -10,8 +10,8 @@ from typing import Any
 from lxml import etree
 
 from pipelines.extract.archive import check_archive
+from pipelines.extract.job import Job
 from pipelines.extract.partition import partition, to_blocks
-from pipelines.extract.rules import ExtractRules, Progress
 from pipelines.extract.strict import transitional
 from pipelines.types import Block, Extracted
 
@@ -30,42 +30,42 @@ _FACTS = {
 ROWS_PER_BLOCK = 50
 
 
-def extract_docx(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_docx(job: Job) -> Extracted:
     """Word: paragraphs, headings by style, tables, then footnotes and endnotes."""
-    check_archive(path)
-    with transitional(path) as readable:
+    check_archive(job.path)
+    with transitional(job.path) as readable:
         blocks = [*to_blocks(partition("docx", filename=str(readable))), *_notes(readable)]
-        return _finished(readable, mime, blocks)
+        return _finished(readable, job.mime, blocks)
 
 
-def extract_pptx(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_pptx(job: Job) -> Extracted:
     """PowerPoint: one page a slide, speaker's notes included."""
-    check_archive(path)
-    elements = partition("pptx", filename=str(path), include_slide_notes=True)
-    return _finished(path, mime, list(to_blocks(elements, headings=range(1), paged=True)))
+    check_archive(job.path)
+    elements = partition("pptx", filename=str(job.path), include_slide_notes=True)
+    return _finished(job.path, job.mime, list(to_blocks(elements, headings=range(1), paged=True)))
 
 
-def extract_xlsx(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_xlsx(job: Job) -> Extracted:
     """Excel: a heading for each sheet and its rows as tables."""
-    check_archive(path)
-    return _finished(path, mime, list(_sheets(path)))
+    check_archive(job.path)
+    return _finished(job.path, job.mime, list(_sheets(job.path)))
 
 
-def extract_xls(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_xls(job: Job) -> Extracted:
     """Excel before 2007."""
-    return Extracted(mime, None, tuple(_sheets(path)))
+    return Extracted(job.mime, None, tuple(_sheets(job.path)))
 
 
-def extract_odt(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_odt(job: Job) -> Extracted:
     """OpenDocument text."""
-    check_archive(path)
-    return _finished(path, mime, list(to_blocks(partition("odt", filename=str(path)))))
+    check_archive(job.path)
+    return _finished(job.path, job.mime, list(to_blocks(partition("odt", filename=str(job.path)))))
 
 
-def extract_epub(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def extract_epub(job: Job) -> Extracted:
     """EPUB, chapter by chapter."""
-    check_archive(path)
-    return _finished(path, mime, list(to_blocks(partition("epub", filename=str(path)))))
+    check_archive(job.path)
+    return _finished(job.path, job.mime, list(to_blocks(partition("epub", filename=str(job.path)))))
 
 
 def _finished(path: Path, mime: str, blocks: list[Block]) -> Extracted:

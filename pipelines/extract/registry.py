@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 from pipelines import sniff
 from pipelines.errors import PermanentError
-from pipelines.extract.rules import ExtractRules, Progress
+from pipelines.extract.job import Job
 from pipelines.extract.title import choose_title
 from pipelines.sanitise import sanitise, sanitise_blocks
-from pipelines.types import Extracted
+from pipelines.types import Extracted, OcrPage
 
-Extractor = Callable[[Path, str, ExtractRules, Progress], Extracted]
-"""Reads a file (path, media type, rules, progress) and returns its blocks as the parser gave them."""
+Extractor = Callable[[Job], Extracted]
+"""Reads a file and returns its blocks as the parser gave them."""
+
+Recogniser = Callable[[Job, Sequence[int]], Iterator[OcrPage]]
+"""OCRs pages of a file, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,13 @@ class Format:
         function: `module:function` under `pipelines.extract`; named, not imported, since parsers are heavy.
         label: what people call the format.
         isolated: whether it is read in a process of its own.
+        recogniser: the function that OCRs single pages of it; empty where it has no pages to OCR.
     """
 
     function: str
     label: str
     isolated: bool = True
+    recogniser: str = ""
 
 
 FORMATS: dict[str, Format] = {
@@ -43,7 +47,7 @@ FORMATS: dict[str, Format] = {
     sniff.CSV: Format("delimited:extract_delimited", "CSV"),
     sniff.TSV: Format("delimited:extract_delimited", "TSV"),
     sniff.HTML: Format("html:extract_html", "HTML"),
-    sniff.PDF: Format("pdf:extract_pdf", "PDF"),
+    sniff.PDF: Format("pdf:extract_pdf", "PDF", recogniser="pdf:recognise_pdf"),
     sniff.DOCX: Format("office:extract_docx", "Word"),
     sniff.PPTX: Format("office:extract_pptx", "PowerPoint"),
     sniff.XLSX: Format("office:extract_xlsx", "Excel"),
@@ -54,7 +58,7 @@ FORMATS: dict[str, Format] = {
     sniff.MSG: Format("mail:extract_msg", "Outlook message"),
     **dict.fromkeys(
         ("image/png", "image/jpeg", "image/tiff", "image/webp", "image/bmp", "image/gif"),
-        Format("image:extract_image", "image"),
+        Format("image:extract_image", "image", recogniser="image:recognise_image"),
     ),
 }
 
@@ -104,24 +108,45 @@ def format_of(mime: str) -> Format:
     raise PermanentError("unsupported_format", f"the file is {what}, which is not supported", remedy)
 
 
-def run_extractor(path: Path, mime: str, rules: ExtractRules, progress: Progress) -> Extracted:
+def run_extractor(job: Job) -> Extracted:
     """Read a file in this process, sanitise what its parser returned, and settle its title.
 
     Raises:
-        PermanentError: the file cannot be read, or holds no text (`no_text`).
+        PermanentError: the file cannot be read, or holds neither text nor other documents (`no_text`).
     """
-    module, _, name = format_of(mime).function.partition(":")
-    extractor = cast(Extractor, getattr(importlib.import_module(f"pipelines.extract.{module}"), name))
-    raw = extractor(path, mime, rules, progress)
+    raw = cast(Extractor, _load(format_of(job.mime).function))(job)
+    if raw.awaiting:
+        return raw
     blocks = sanitise_blocks(raw.blocks)
-    if not blocks:
+    attachments = tuple(job.attachments.found)
+    if not blocks and not attachments:
         raise _no_text(raw)
+    metadata = dict(raw.metadata)
+    metadata["attachments"] = [one.name for one in attachments]
+    metadata["warnings"] = [*metadata.get("warnings", ()), *job.attachments.warnings]
     return replace(
         raw,
         blocks=blocks,
         title=choose_title(raw.title, blocks),
-        metadata=_clean_metadata(dict(raw.metadata)),
+        metadata=_clean_metadata(metadata),
+        attachments=attachments,
     )
+
+
+def run_recogniser(job: Job, pages: Sequence[int]) -> Iterator[OcrPage]:
+    """OCR some pages of a file in this process, one after the other; their text is sanitised.
+
+    Raises:
+        PermanentError: the file cannot be read, or there is no OCR (`ocr_unavailable`).
+    """
+    recogniser = cast(Recogniser, _load(format_of(job.mime).recogniser))
+    for page in recogniser(job, pages):
+        yield replace(page, paragraphs=tuple(filter(None, map(sanitise, page.paragraphs))))
+
+
+def _load(function: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(f"pipelines.extract.{module}"), name)
 
 
 def _no_text(raw: Extracted) -> PermanentError:

@@ -3,28 +3,78 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pipelines import errors
 from pipelines.errors import GristmillError, PermanentError, RetryableError
+from pipelines.extract.attachments import Attachments
+from pipelines.extract.job import Job
 from pipelines.extract.rules import ExtractRules
-from pipelines.types import Block, Extracted, PageReport
+from pipelines.types import Attachment, Block, Extracted, OcrPage, PageReport
 
 _CLASSES: dict[str, type[GristmillError]] = {
     cls.__name__: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, GristmillError)
 }
 
 
-def dump_request(path: str, mime: str, rules: ExtractRules, parent: int) -> str:
-    """The argument of a parsing process; `parent` is the process id that it must not outlive."""
-    return json.dumps({"path": path, "mime": mime, "rules": asdict(rules), "parent": parent})
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a parsing process is asked to do.
+
+    Attributes:
+        job: the file; its `progress` does not travel.
+        pages: numbers of the pages to OCR and nothing else; None: read the whole document.
+        parent: process id that it must not outlive.
+    """
+
+    job: Job
+    pages: tuple[int, ...] | None
+    parent: int
 
 
-def load_request(text: str) -> tuple[str, str, ExtractRules, int]:
-    """The inverse of `dump_request`: path, mime, rules, parent."""
-    request = json.loads(text)
-    return request["path"], request["mime"], ExtractRules(**request["rules"]), request["parent"]
+def dump_request(request: Request) -> str:
+    """What a parsing process reads from its standard input."""
+    job = request.job
+    folder = job.attachments.folder
+    return json.dumps(
+        {
+            "path": str(job.path.absolute()),
+            "mime": job.mime,
+            "rules": asdict(job.rules),
+            "ocr": [asdict(page) for page in job.ocr.values()],
+            "skip": list(job.skip.items()),
+            "folder": str(folder) if folder else None,
+            "pages": request.pages,
+            "parent": request.parent,
+        }
+    )
+
+
+def load_request(text: str) -> Request:
+    """The inverse of `dump_request`."""
+    fields = json.loads(text)
+    job = Job(
+        path=Path(fields["path"]),
+        mime=fields["mime"],
+        rules=ExtractRules(**fields["rules"]),
+        ocr={page["number"]: load_page(page) for page in fields["ocr"]},
+        skip=dict(fields["skip"]),
+        attachments=Attachments(Path(fields["folder"]) if fields["folder"] else None),
+    )
+    return Request(job, None if fields["pages"] is None else tuple(fields["pages"]), fields["parent"])
+
+
+def dump_page(page: OcrPage) -> str:
+    """One line that holds what OCR made of a page."""
+    return json.dumps({"ocr": asdict(page)})
+
+
+def load_page(fields: Mapping[str, Any]) -> OcrPage:
+    """Rebuild a page from its fields."""
+    return OcrPage(**{**fields, "paragraphs": tuple(fields["paragraphs"])})
 
 
 def dump_progress(page: int, pages: int) -> str:
@@ -60,6 +110,8 @@ def load_result(fields: dict[str, Any]) -> Extracted:
         blocks=tuple(Block(**block) for block in fields["blocks"]),
         pages=tuple(PageReport(**page) for page in fields["pages"]),
         metadata=fields["metadata"],
+        attachments=tuple(Attachment(**one) for one in fields["attachments"]),
+        awaiting=tuple(fields["awaiting"]),
     )
 
 

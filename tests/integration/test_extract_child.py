@@ -23,9 +23,9 @@ from pypdf import PdfReader, PdfWriter
 
 from pipelines.errors import GristmillError, PermanentError, RetryableError
 from pipelines.extract import ExtractRules, extract
+from pipelines.extract.job import Job
 from pipelines.extract.ocr import Recognised, installed_languages
 from pipelines.extract.registry import run_extractor
-from pipelines.extract.rules import no_progress
 from pipelines.types import Extracted
 
 needs_tesseract = pytest.mark.skipif(installed_languages() is None, reason="tesseract is not installed")
@@ -410,7 +410,7 @@ def test_guesses_of_ocr_do_not_become_text(tmp_path: Path, monkeypatch: pytest.M
     found = Recognised(("¥ED¥EMY WEES",), 30.6)
     monkeypatch.setattr("pipelines.extract.ocr.recognise", lambda *_: found)
     with pytest.raises(PermanentError) as caught:
-        run_extractor(image, "image/png", ExtractRules(), no_progress)
+        run_extractor(Job(image, "image/png"))
     assert caught.value.code == "no_text"
     assert "ocr-unsure" in caught.value.cause
 

@@ -10,8 +10,8 @@ from pipelines.errors import PermanentError
 from pipelines.extract import ExtractRules, extract
 from pipelines.extract.delimited import extract_delimited
 from pipelines.extract.html import read_html
+from pipelines.extract.job import Job
 from pipelines.extract.markdown import markdown_blocks
-from pipelines.extract.rules import no_progress
 from pipelines.extract.title import choose_title, sensible_title
 from pipelines.types import Block
 
@@ -94,7 +94,7 @@ def test_markdown_html_blocks_lose_their_tags() -> None:
 def test_csv_repeats_the_header_and_knows_semicolons(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text("sku;name\n" + "".join(f'{n};"part, {n}"\n' for n in range(120)))
-    extracted = extract_delimited(path, "text/csv", ExtractRules(), no_progress)
+    extracted = extract_delimited(Job(path, "text/csv"))
     assert len(extracted.blocks) == 3
     assert all(block.text.startswith("sku | name\n") for block in extracted.blocks)
     assert "\n119 | part, 119" in extracted.blocks[2].text
@@ -104,7 +104,7 @@ def test_csv_repeats_the_header_and_knows_semicolons(tmp_path: Path) -> None:
 def test_csv_rows_longer_than_the_header_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,b\n1,2,3\n"x,y",z\n')
-    assert extract_delimited(path, "text/csv", ExtractRules(), no_progress).text == "a | b\n1 | 2 | 3\nx,y | z"
+    assert extract_delimited(Job(path, "text/csv")).text == "a | b\n1 | 2 | 3\nx,y | z"
 
 
 def test_a_page_that_is_all_document_is_read_whole() -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pipelines.errors import ConfigurationError, GristmillError, PermanentError, RetryableError, UnavailableError
+from pipelines.extract.attachments import Attachments
+from pipelines.extract.job import Job
 from pipelines.extract.rules import ExtractRules
 from pipelines.extract.wire import (
+    Request,
     dump_error,
     dump_request,
     dump_result,
@@ -14,7 +18,7 @@ from pipelines.extract.wire import (
     load_request,
     load_result,
 )
-from pipelines.types import Block, Extracted, PageReport
+from pipelines.types import Attachment, Block, Extracted, OcrPage, PageReport
 
 
 def test_a_document_survives_the_pipe() -> None:
@@ -24,6 +28,8 @@ def test_a_document_survives_the_pipe() -> None:
         (Block("heading", "A\u2028b", level=1, page=1), Block("table", "x | y")),
         (PageReport(1, "ocr", "no-text", 91.5), PageReport(2, "blank", "no-ink")),
         {"author": "Ana", "warnings": ["w"]},
+        (Attachment("a.pdf", 12, "application/pdf", "/tmp/0000.pdf"),),
+        (3, 4),
     )
     line = dump_result(extracted)
     assert "\n" not in line
@@ -46,11 +52,14 @@ def test_an_error_keeps_its_class_and_fields(error: GristmillError) -> None:
     assert getattr(rebuilt, "retry_after", None) == getattr(error, "retry_after", None)
 
 
-def test_a_request_survives_the_command_line() -> None:
-    rules = ExtractRules(ocr_languages="deu", seconds=1.5)
-    assert load_request(dump_request("/a b/ü.pdf", "application/pdf", rules, 7)) == (
-        "/a b/ü.pdf",
+def test_a_request_survives_the_pipe(tmp_path: Path) -> None:
+    page = OcrPage(3, ("Guten Tag", "Ende"), 91.5, 90, "deu")
+    job = Job(
+        Path("/a b/ü.pdf"),
         "application/pdf",
-        rules,
-        7,
+        ExtractRules(ocr_languages="deu", seconds=1.5),
+        ocr={3: page},
+        skip={7: "crashed"},
+        attachments=Attachments(tmp_path),
     )
+    assert load_request(dump_request(Request(job, (1, 2), 7))) == Request(job, (1, 2), 7)
