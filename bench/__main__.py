@@ -9,6 +9,11 @@ from importlib import import_module
 BENCHES = {
     "search": "fused search beside the tutorials': time, CPU and recall, at 10,000 and 100,000 chunks",
     "latency": "how long from a file dropped in a folder until a search finds it",
+    "extract": "pages of text PDFs a processor second, beside bare pypdfium2 and pypdf",
+    "scan": "a long scan on one OCR worker and on two, beside Tesseract run by hand",
+    "formats": "the corpus of hard files, by format: what is read, what is refused, what falls short",
+    "web": "the main content of annotated web pages, beside trafilatura alone, unstructured and stripped tags",
+    "ocr": "pages of known text: characters read right, and speed beside Tesseract by hand",
     "http": "many clients at once at the HTTP service: searches and uploads",
 }
 """Name of a module here to what it measures. Each has a `main(arguments) -> exit code`."""

@@ -36,7 +36,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.latency import VOCABULARY, code, machine, page, ready, until
+from bench.latency import VOCABULARY, code, page
+from bench.service import machine, ready, until
 from worker.database import open_database
 from worker.embedded import stop_services
 from worker.process import wait_for
@@ -195,7 +196,7 @@ def wait_until_indexed(url: str) -> None:
     def idle() -> bool:
         answers = [
             httpx.get(f"{url}/sources", params={"state": state, "limit": 1}, trust_env=False, timeout=30).json()
-            for state in ("pending", "leased")
+            for state in ("pending", "leased", "reading")
         ]
         return not any(answer["sources"] for answer in answers)
 

@@ -16,21 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
-import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from pgvector import Vector as PgVector
 from psycopg import Connection
 from psycopg.types.json import Jsonb
@@ -38,14 +31,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pipelines.errors import ConfigurationError, UnavailableError
+from bench.service import machine, running, until
 from worker.database import open_database
-from worker.embedded import stop_services
 from worker.places import file_uri
-from worker.settings import Settings, load_settings
 
-POLL_SECONDS = 0.01
-DEADLINE_SECONDS = 120.0
 WORDS_A_PAGE = 350
 VOCABULARY = """
 the pump valve motor seal gauge pressure inlet housing bearing filter tank hose relay panel alarm sensor cable switch
@@ -116,7 +105,10 @@ def measure(count: int, *, warm: int, stability: float) -> Result:
         TimeoutError: it did not start, or a file was not found within two minutes.
     """
     load = os.getloadavg()
-    with running(stability) as (settings, drop), open_database(settings, application="bench") as connection:
+    with (
+        running(stability_seconds=stability) as (settings, drop),
+        open_database(settings, application="bench") as connection,
+    ):
         pages = [page(number) for number in range(warm + count)]
         console = Console(stderr=True)
         samples = [
@@ -178,72 +170,6 @@ def page(number: int) -> str:
     size = -(-WORDS_A_PAGE // 4)
     paragraphs = [" ".join(words[at : at + size]).capitalize() + "." for at in range(0, WORDS_A_PAGE, size)]
     return f"Page {number}. " + "\n\n".join(paragraphs) + f"\n\nThe code of this page is {code(number)}.\n"
-
-
-@contextmanager
-def running(stability: float) -> Iterator[tuple[Settings, Path]]:
-    """`gristmill up` on a home and a folder of its own: its settings and the folder."""
-    with tempfile.TemporaryDirectory(prefix="gristmill-bench-", ignore_cleanup_errors=True) as name:
-        place = Path(name)
-        place.chmod(0o711)  # as root, Postgres runs as another user and has to get through
-        drop = place / "drop"
-        drop.mkdir()
-        for variable in [v for v in os.environ if v.startswith(("GRISTMILL_", "OPENAI_"))]:
-            del os.environ[variable]  # the measurement has a home and settings of its own
-        os.environ["GRISTMILL_HOME"] = str(place / "home")
-        os.environ["GRISTMILL_EMBEDDER"] = "use"
-        os.environ["GRISTMILL_HTTP_PORT"] = "0"
-        os.environ["GRISTMILL_STABILITY_SECONDS"] = str(stability)
-        settings = load_settings()
-        log = place / "log"
-        command = [sys.executable, "-m", "worker.cli", "up", "--watch", str(drop)]
-        with log.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            until(lambda: ready(settings, process, log), "the service to start")
-            yield settings, drop
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-            stop_services(settings)
-
-
-def ready(settings: Settings, process: subprocess.Popen[bytes], log: Path) -> bool:
-    """Whether the schema is there; raises if the service ended instead."""
-    if process.poll() is not None:
-        raise RuntimeError(f"gristmill up ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-    try:
-        with open_database(settings) as connection:
-            return connection.execute("select to_regclass('index_models') is not null").fetchone() == (True,)
-    except (ConfigurationError, UnavailableError):
-        return False
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition, but not for ever."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {DEADLINE_SECONDS:.0f} s for {what}")
-        time.sleep(POLL_SECONDS)
-
-
-def machine(connection: Connection[Any], load: tuple[float, float, float]) -> dict[str, Any]:
-    """What a reader must know of the machine to judge the figures; `load` is from before the run."""
-    row = connection.execute(
-        "select current_setting('server_version'), (select extversion from pg_extension where extname = 'vector')"
-    ).fetchone()
-    assert row is not None
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "load_before": [round(value, 2) for value in load],
-        "load_after": [round(value, 2) for value in os.getloadavg()],
-        "python": platform.python_version(),
-        "postgres": row[0],
-        "pgvector": row[1],
-    }
 
 
 def show(result: Result, console: Console) -> None:

@@ -38,7 +38,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.corpus import DIMENSIONS, FILTERS, KINDS, Corpus, Question, build_corpus
-from bench.latency import machine
+from bench.service import machine
 from pipelines.database import connect
 from sql.migrate import migrate, migrations
 from worker.embedded import start_services, stop_services

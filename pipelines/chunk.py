@@ -6,32 +6,36 @@ boundaries chosen by content (see `pipelines.boundaries`), so that an edit chang
 and no others. A table or code block is cut only if it is too long by itself, between rows or lines, with
 the table's header row repeated; a paragraph only if it is too long, between sentences, then words, then
 graphemes, with a small overlap.
+
+The budget is an estimate that no model has a part in, so that changing the embedder moves no boundary. What an
+embedder cannot take, as counted by its own tokeniser, is cut further, at the same kinds of boundaries, and the
+passages around it stay as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from semantic_text_splitter import TextSplitter
 
 from pipelines.boundaries import Unit, segment
-from pipelines.context import code_headers, context_header
+from pipelines.context import code_headers, context_header, shortened
+from pipelines.cut import SENTENCE_END, WORD_END, clip, header_end, lines, repeated_header, split, starts_grapheme
+from pipelines.errors import ConfigurationError
 from pipelines.language import detect_language, document_language
-from pipelines.tokens import UNIT, estimate_tokens, weights
+from pipelines.tokens import UNIT, Limit, estimate_tokens, weigh, weights
 from pipelines.types import BLOCK_SEPARATOR, Block, Chunk, Extracted
 
 _GLUED, _INSIDE, _SENTENCE, _BLOCK = 0, 1, 2, 3  # strengths of the boundary before a unit
-_WINDOW = 16  # characters a token handed to the splitter at once: its time grows with the square of the text
 _KEY_PREFIX = 32  # characters
 _FINEST = 16  # a piece of a long paragraph is at least a sixteenth of the budget, if its text allows
-_SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]]*\s+|[。！？]+|\n+")
-_WORD_END = re.compile(r"\s+")
-_TABLE_RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*")
+_LONGEST_HEADING = 200  # characters of a heading that are kept in the section path
+_HEADER_SHARE = 4  # a context header takes at most a quarter of what an embedder takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class ChunkRules:
     overlap: int = 32
     default_language: str = "english"
 
+    def __post_init__(self) -> None:
+        """Refuse sizes that make no sense.
+
+        Raises:
+            ConfigurationError: no budget, or an overlap that is negative or over a quarter of the budget.
+        """
+        if self.tokens < 1 or not 0 <= self.overlap * 4 <= self.tokens:
+            raise ConfigurationError(
+                "chunk_rules",
+                f"chunks of {self.tokens} tokens cannot overlap by {self.overlap}",
+                "set GRISTMILL_CHUNK_OVERLAP_TOKENS to at most a quarter of GRISTMILL_CHUNK_TOKENS",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class _Ruler:
@@ -61,19 +78,54 @@ class _Ruler:
     @classmethod
     def of(cls, text: str, rules: ChunkRules) -> _Ruler:
         cumulative = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(weights(text))])
-        return cls(text, cumulative, rules.tokens * UNIT, min(rules.overlap, rules.tokens // 4) * UNIT)
+        return cls(text, cumulative, rules.tokens * UNIT, rules.overlap * UNIT)
 
     def weigh(self, start: int, end: int) -> int:
         return int(self.cumulative[end] - self.cumulative[start])
 
+    def smaller(self, weight: float) -> _Ruler | None:
+        """For pieces of about a weight, and in any case smaller ones; None where they are as small as they get."""
+        budget = min(int(weight), self.budget * 3 // 4)
+        return replace(self, budget=budget, overlap=min(self.overlap, budget // 4)) if budget >= UNIT else None
+
+
+class _Span(NamedTuple):
+    """A stretch of the document's text, and what of a table's header is repeated before it."""
+
+    start: int
+    end: int
+    lead: str = ""
+
+    def content(self, text: str) -> str:
+        """What is shown of it; blank where there is nothing to show."""
+        own = text[self.start : self.end].strip("\n").rstrip()
+        return self.lead + own if own.strip() else ""
+
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A block and where it stands in the document's text."""
+    """A block, or a stretch of one, and where it stands in the document's text."""
 
     block: Block
     start: int
     end: int
+    origin: int  # where the whole block starts
+
+    @property
+    def text(self) -> str:
+        return self.block.text[self.start - self.origin : self.end - self.origin]
+
+    def within(self, span: _Span) -> _Placed:
+        return replace(self, start=max(self.start, span.start), end=min(self.end, span.end))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A unit, and what of a table's header is repeated where a chunk starts with it."""
+
+    unit: Unit
+    owner: _Placed
+    header: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,62 +138,131 @@ class _Section:
     trailing: tuple[_Placed, ...] = ()  # headings at the document's end with nothing below them
 
 
-def chunk(extracted: Extracted, rules: ChunkRules, *, title: str | None = None) -> list[Chunk]:
+class _Blocks:
+    """The blocks of a document, to be found by where they stand."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        position = 0
+        self.placed: list[_Placed] = []
+        for block in blocks:
+            self.placed.append(_Placed(block, position, position + len(block.text), position))
+            position += len(block.text) + len(BLOCK_SEPARATOR)
+        self._starts = np.array([placed.start for placed in self.placed])
+
+    def within(self, span: _Span) -> list[_Placed]:
+        """Those that a span touches, cut to it."""
+        first = int(np.searchsorted(self._starts, span.start, side="right")) - 1
+        last = int(np.searchsorted(self._starts, span.end, side="left"))
+        return [found for placed in self.placed[first:last] if (found := placed.within(span)).start < found.end]
+
+    def pages(self, span: _Span) -> tuple[int | None, int | None]:
+        """The page a span starts on, and that of its last block."""
+        pages = [placed.block.page for placed in self.within(span)]
+        first, last = pages[0], pages[-1]
+        return first, last if first is not None and last is not None and last > first else first
+
+
+def chunk(
+    extracted: Extracted, rules: ChunkRules, *, title: str | None = None, limit: Limit | None = None
+) -> list[Chunk]:
     """Cut a document into chunks.
 
     Args:
         title: used for the context header where the document has no title of its own: for code, its path.
+        limit: what the embedder takes, None where it takes any text.
 
     Returns:
         Chunks in reading order. `content` is `extracted.text[start:end]` without outer blank space,
         preceded by the header row where a table was cut. No content is over the budget, unless one grapheme
-        is. With `overlap=0` the spans follow each other without a gap, but for block separators, and never
-        overlap.
+        is; no `indexed_text` is over the limit. Spans cover the text but for blank space. With `overlap=0` they
+        never overlap.
+
+    Raises:
+        ConfigurationError: the limit does not even admit a single character.
     """
     text = extracted.text
+    blocks = _Blocks(extracted.blocks)
     ruler = _Ruler.of(text, rules)
     main_language = document_language(text, rules.default_language)
+    title = extracted.title or title
     chunks: list[Chunk] = []
-    for section in _sections(extracted.blocks):
-        blocks = (*section.headings, *section.body, *section.trailing)
-        starts = np.array([placed.start for placed in blocks])
-        context = context_header(extracted.title or title, section.path)
-        for start, end, lead in _spans(section, ruler):
-            content = lead + text[start:end].strip("\n").rstrip()
-            if not content.strip():
-                continue
-            first = blocks[int(np.searchsorted(starts, start, side="right")) - 1].block
-            one = Chunk(
-                index=len(chunks),
-                content=content,
-                context=context,
-                section=section.path,
-                page=first.page,
-                start=start,
-                end=end,
-                language=detect_language(content, main_language),
-                tokens=estimate_tokens(f"{context}\n{content}" if context else content),
-            )
-            chunks.append(one)
+    for section in _sections(blocks.placed):
+        context = context_header(title, section.path)
+        for span in _spans(section, ruler):
+            if content := span.content(text):
+                page, page_end = blocks.pages(span)
+                one = Chunk(
+                    index=len(chunks),
+                    content=content,
+                    context=context,
+                    section=section.path,
+                    page=page,
+                    start=span.start,
+                    end=span.end,
+                    language=detect_language(content, main_language),
+                    tokens=0,
+                    page_end=page_end,
+                )
+                chunks.append(one)
     if extracted.blocks and all(block.kind == "code" for block in extracted.blocks):
-        return _with_code_headers(chunks, extracted.title or title)
-    return chunks
+        headers = code_headers(title, [one.content for one in chunks])
+        chunks = [replace(one, context=header) for one, header in zip(chunks, headers, strict=True)]
+    if limit is not None:
+        chunks = [piece for one in chunks for piece in _admitted(one, blocks, ruler, limit)]
+    return [replace(one, index=index, tokens=estimate_tokens(one.indexed_text)) for index, one in enumerate(chunks)]
 
 
-def _with_code_headers(chunks: list[Chunk], place: str | None) -> list[Chunk]:
-    headers = code_headers(place, [one.content for one in chunks])
-    return [
-        replace(one, context=header, tokens=estimate_tokens(f"{header}\n{one.content}" if header else one.content))
-        for one, header in zip(chunks, headers, strict=True)
-    ]
+def _admitted(whole: Chunk, blocks: _Blocks, ruler: _Ruler, limit: Limit) -> Iterator[Chunk]:
+    """The chunk, or pieces of it that the embedder takes; each is cut no smaller than it has to be."""
+    if limit.admits(whole.indexed_text):
+        yield whole
+        return
+    context = shortened(whole.context, lambda header: limit.count(header) * _HEADER_SHARE <= limit.tokens)
+    pending: list[tuple[_Span, str, _Ruler | None]] = [(_Span(whole.start, whole.end), whole.content, ruler)]
+    while pending:
+        span, content, used = pending.pop()
+        page, page_end = blocks.pages(span)
+        one = replace(
+            whole, content=content, context=context, start=span.start, end=span.end, page=page, page_end=page_end
+        )
+        count = limit.count(one.indexed_text)
+        if count <= limit.tokens:
+            yield one
+            continue
+        smaller = used.smaller(weigh(content) * limit.tokens / count) if used else None
+        finer = list(_spans(_section_of(blocks.within(span)), smaller)) if smaller else _halves(span)
+        contents = [(part, part.content(ruler.text), smaller) for part in finer]
+        pending += reversed([found for found in contents if found[1]])
 
 
-def _sections(blocks: Sequence[Block]) -> list[_Section]:
+def _section_of(run: Sequence[_Placed]) -> _Section:
+    """A stretch of a document as a section of its own."""
+
+    def is_heading(placed: _Placed) -> bool:
+        return placed.block.kind == "heading"
+
+    headings = tuple(takewhile(is_heading, run))
+    trailing = tuple(takewhile(is_heading, reversed(run[len(headings) :])))[::-1]
+    return _Section((), headings, tuple(run[len(headings) : len(run) - len(trailing)]), trailing)
+
+
+def _halves(span: _Span) -> list[_Span]:
+    """For a grapheme that is over the limit by itself."""
+    if span.end - span.start < 2:
+        raise ConfigurationError(
+            "embedder_limit",
+            "the limit of the embedder does not even admit a single character",
+            "set GRISTMILL_EMBED_MAX_TOKENS to what the model takes, or unset it",
+        )
+    middle = (span.start + span.end) // 2
+    return [_Span(span.start, middle), _Span(middle, span.end)]
+
+
+def _sections(blocks: Sequence[_Placed]) -> list[_Section]:
     sections: list[_Section] = []
     stack: list[tuple[int, str]] = []
     headings: list[_Placed] = []
     body: list[_Placed] = []
-    position = 0
 
     def close() -> None:
         path = tuple(heading for _, heading in stack)
@@ -149,15 +270,14 @@ def _sections(blocks: Sequence[Block]) -> list[_Section]:
         headings.clear()
         body.clear()
 
-    for block in blocks:
-        placed = _Placed(block, position, position + len(block.text))
-        position = placed.end + len(BLOCK_SEPARATOR)
+    for placed in blocks:
+        block = placed.block
         if block.kind == "heading":
             if body:
                 close()
             while stack and stack[-1][0] >= block.level:
                 stack.pop()
-            stack.append((block.level, " ".join(block.text.split())))
+            stack.append((block.level, clip(" ".join(block.text.split()), _LONGEST_HEADING)))
             headings.append(placed)
         else:
             body.append(placed)
@@ -169,40 +289,35 @@ def _sections(blocks: Sequence[Block]) -> list[_Section]:
     return sections
 
 
-def _spans(section: _Section, ruler: _Ruler) -> Iterator[tuple[int, int, str]]:
-    """Start, end and repeated lead (a table's header row, else empty) of each chunk of a section."""
-    units, owners = _units(section, ruler)
+def _spans(section: _Section, ruler: _Ruler) -> Iterator[_Span]:
+    """What each chunk of a section holds."""
+    pieces = _pieces(section, ruler)
     previous = 0
-    for first, last in segment(units, ruler.cumulative, ruler.budget):
-        unit, owner = units[first], owners[first]
-        start, lead = unit.start, ""
-        if unit.lead and owner.block.kind == "table":
-            lead = _table_header(owner.block.text)
-        elif unit.lead:
+    for first, last in segment([piece.unit for piece in pieces], ruler.cumulative, ruler.budget):
+        unit, owner, header = pieces[first].unit, pieces[first].owner, pieces[first].header
+        start = unit.start
+        if unit.lead and not header:
             start = _overlap_start(ruler, max(owner.start, previous), unit.start)
         previous = unit.start
-        yield start, units[last - 1].end, lead
+        yield _Span(start, pieces[last - 1].unit.end, header)
 
 
-def _units(section: _Section, ruler: _Ruler) -> tuple[list[Unit], list[_Placed]]:
-    """The units of a section, and the block that each is part of.
+def _pieces(section: _Section, ruler: _Ruler) -> list[_Piece]:
+    """The units of a section.
 
     A heading is held to what follows it (one at the document's end to what stands before it) as long as it
     leaves room for it; what follows is cut into pieces that fit beside it.
     """
 
-    def weigh(run: Sequence[_Placed]) -> int:
+    def total(run: Sequence[_Placed]) -> int:
         return ruler.weigh(run[0].start, run[-1].end) + UNIT if run else 0
 
-    head, tail = weigh(section.headings), weigh(section.trailing)
+    head, tail = total(section.headings), total(section.trailing)
     hold_head, hold_tail = head <= ruler.budget // 2, tail <= ruler.budget // 4
-    units: list[Unit] = []
-    owners: list[_Placed] = []
+    pieces: list[_Piece] = []
 
     def add(placed: _Placed, *, glued: bool, room: int = ruler.budget) -> None:
-        pieces = _pieces(placed, ruler, room, _GLUED if glued and units else _BLOCK)
-        units.extend(pieces)
-        owners.extend([placed] * (len(units) - len(owners)))
+        pieces.extend(_cut(placed, ruler, room, _GLUED if glued and pieces else _BLOCK))
 
     for placed in section.headings:
         add(placed, glued=hold_head)
@@ -211,53 +326,42 @@ def _units(section: _Section, ruler: _Ruler) -> tuple[list[Unit], list[_Placed]]
         add(placed, glued=leads, room=ruler.budget - head * leads - tail * trails)
     for placed in section.trailing:
         add(placed, glued=hold_tail)
-    return units, owners
+    return pieces
 
 
-def _pieces(placed: _Placed, ruler: _Ruler, room: int, strength: int) -> Iterator[Unit]:
-    """One unit for a block that has room, else its rows, lines, sentences or words.
+def _cut(placed: _Placed, ruler: _Ruler, room: int, strength: int) -> Iterator[_Piece]:
+    """One piece for a block that has room, else its rows, lines, sentences or words.
 
     `strength` is that of the boundary before the block.
     """
-    own, kind = placed.block.text, placed.block.kind
-    if ruler.weigh(placed.start, placed.end) <= room:
-        yield Unit(placed.start, placed.end, _key(own), strength)
-        return
-    parts, lead = [own], ruler.overlap
-    if kind in ("table", "code"):
-        parts, lead = own.splitlines(keepends=True), 0
+    own, kind, start, inner = placed.text, placed.block.kind, placed.start, strength
+    header, lead, body = "", 0, placed.origin
     if kind == "table":
-        header = _table_header(own)
-        lead = _weight(header) if _weight(header) <= ruler.budget // 4 else 0
-        parts = [header, *own[len(header) :].splitlines(keepends=True)]
+        header = repeated_header(placed.block.text, room // 2)
+        lead, body = weigh(header), placed.origin + header_end(placed.block.text)
+    continues = placed.start > placed.origin and placed.start >= body and bool(header)  # a table cut before
+    if ruler.weigh(placed.start, placed.end) + lead * continues <= room:
+        unit = Unit(placed.start, placed.end, _key(own), strength, lead * continues)
+        yield _Piece(unit, placed, header if continues else "")
+        return
+    parts = [own]
+    if kind == "table":
+        parts = [own[: max(0, body - start)], *lines(own[max(0, body - start) :])]
+    elif kind == "code":
+        parts = lines(own)
+    else:
+        lead = ruler.overlap
     room -= lead
-    start, inner = placed.start, strength
     for part in parts:
-        whole = part is not own and _weight(part) <= room
-        for piece in [part] if whole else _split(part, room, ruler.budget // _FINEST):
-            yield Unit(start, start + len(piece), _key(piece), inner, lead if start > placed.start else 0)
-            start += len(piece)
-            inner = _SENTENCE if _SENTENCE_END.search(piece[-8:] + " ") else _INSIDE
-        if kind == "table" and lead and part is parts[0]:
+        whole = part is not own and weigh(part) <= room
+        for text in [part] if whole else split(part, room, ruler.budget // _FINEST):
+            cut = start >= body and bool(header) if kind == "table" else start > placed.start
+            unit = Unit(start, start + len(text), _key(text), inner, lead if cut else 0)
+            yield _Piece(unit, placed, header if cut else "")
+            start += len(text)
+            inner = _SENTENCE if SENTENCE_END.search(text[-8:] + " ") else _INSIDE
+        if kind == "table" and start == body and whole and lead == weigh(part):
             inner = _GLUED  # a header row without a row says nothing
-
-
-def _split(text: str, most: int, least: int) -> Iterator[str]:
-    """Pieces that together are the text: sentences, or words, or graphemes.
-
-    Each weighs at most `most`, and at least `least` where what it ends on allows that.
-    """
-    highest = max(1, most // UNIT)
-    lowest = min(highest, max(1, least // UNIT))
-    splitter = TextSplitter.from_callback(estimate_tokens, (lowest, highest), trim=False)
-    position, size = 0, max(4_000, highest * _WINDOW)
-    while position < len(text):
-        window = text[position : position + size]
-        pieces = splitter.chunks(window)
-        if position + len(window) < len(text) and len(pieces) > 1:
-            pieces.pop()  # it was cut by the window, perhaps within a grapheme
-        yield from pieces
-        position += sum(map(len, pieces))
 
 
 def _overlap_start(ruler: _Ruler, floor: int, start: int) -> int:
@@ -265,21 +369,11 @@ def _overlap_start(ruler: _Ruler, floor: int, start: int) -> int:
     within = int(np.searchsorted(ruler.cumulative, ruler.cumulative[start] - ruler.overlap, side="left"))
     if within <= floor:
         return floor
-    for end in (_SENTENCE_END, _WORD_END):
-        if found := end.search(ruler.text, within, start):
-            return found.end()
+    for end in (SENTENCE_END, WORD_END):
+        for found in end.finditer(ruler.text, within, start):
+            if starts_grapheme(ruler.text, found.end()):
+                return found.end()
     return start
-
-
-def _table_header(table: str) -> str:
-    """The first row with its line end, and the rule below it where there is one (Markdown)."""
-    lines = table.splitlines(keepends=True)
-    ruled = len(lines) > 1 and _TABLE_RULE.fullmatch(lines[1])
-    return "".join(lines[: 2 if ruled else 1])
-
-
-def _weight(text: str) -> int:
-    return int(weights(text).sum())
 
 
 def _key(text: str) -> int:

@@ -8,10 +8,16 @@ and is the same every time.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pipelines.cut import clip
+from pipelines.tokens import UNIT, weigh
 
 SEPARATOR = " › "
+MOST_TOKENS = 256  # estimated; a header comes on top of the budget of what is shown
 _LONGEST_PART = 80  # characters; a longer heading is a sentence that was set in bold
+_SHORTER = (320, 160, 80, 40, 20, 10, 5)  # characters
 
 
 def context_header(title: str | None, section: Sequence[str]) -> str | None:
@@ -27,12 +33,27 @@ def context_header(title: str | None, section: Sequence[str]) -> str | None:
     """
     parts: list[str] = []
     for part in (title or "", *section):
-        clean = " ".join(part.split())
-        if len(clean) > _LONGEST_PART:
-            clean = clean[: _LONGEST_PART - 1].rstrip() + "…"
+        clean = clip(" ".join(part.split()), _LONGEST_PART)
         if clean and not (parts and parts[-1].casefold() == clean.casefold()):
             parts.append(clean)
-    return SEPARATOR.join(parts) or None
+    return shortened(SEPARATOR.join(parts) or None, _is_short)
+
+
+def shortened(header: str | None, admits: Callable[[str], bool]) -> str | None:
+    """The header with each of its parts cut as short as is needed for `admits`; None where nothing of it is let in."""
+    if header is None or admits(header):
+        return header
+    separator = "\n" if "\n" in header else SEPARATOR
+    parts = header.split(separator)
+    for longest in _SHORTER:
+        shorter = separator.join(clip(part, longest) for part in parts)
+        if admits(shorter):
+            return shorter
+    return None
+
+
+def _is_short(header: str) -> bool:
+    return weigh(header) <= MOST_TOKENS * UNIT
 
 
 _DECLARATION = re.compile(
@@ -61,18 +82,21 @@ def code_headers(place: str | None, passages: Sequence[str]) -> list[str | None]
         One a passage; None where there is nothing to say.
     """
     declared = [declarations(passage) for passage in passages]
+    after: list[str | None] = [None] * len(passages)  # the first name declared behind a passage
+    for at in range(len(passages) - 1, 0, -1):
+        after[at - 1] = declared[at][0] if declared[at] else after[at]
+    before: deque[str] = deque(maxlen=2)
     headers: list[str | None] = []
-    for at, own in enumerate(declared):
-        before = [name for names in declared[:at] for name in names][-2:]
-        after = [name for names in declared[at + 1 :] for name in names][:1]
+    for own, following in zip(declared, after, strict=True):
         lines = [
             place or "",
             _words_of(place or ""),
             "in: " + "; ".join(before) if before else "",
             "defines: " + "; ".join(own[:6]) if own else "",
-            "then: " + after[0] if after else "",
+            f"then: {following}" if following else "",
         ]
-        headers.append("\n".join(line for line in lines if line) or None)
+        headers.append(shortened("\n".join(line for line in lines if line) or None, _is_short))
+        before.extend(own)
     return headers
 
 

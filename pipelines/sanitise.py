@@ -20,10 +20,13 @@ _FORBIDDEN = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ud800-\udfff"
     "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
-_SPACES = re.compile(r"[^\S\n]+")
-_SPACES_BUT_TABS = re.compile(r"[^\S\n\t]+")
-_SPACE_AT_LINE_END = re.compile(r"[^\S\n]+$", re.MULTILINE)
-_SPACE_AROUND_BREAK = re.compile(r" ?\n ?")
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+_UNCLEAN = re.compile(f"{_CONTROL.pattern[:-1]}\x85\u2028\u2029{_FORBIDDEN.pattern[1:]}")
+# Only what is to change: a match for each space there is would take gigabytes on a large text.
+_SPACES = re.compile(r"[^\S\n]{2,}|[^\S\n ]")
+_SPACES_BUT_TABS = re.compile(r"[^\S\n\t]{2,}|[^\S\n\t ]")
+_SPACE_AT_LINE_END = re.compile(r"(?<![^\S\n])[^\S\n]++$", re.MULTILINE)  # looked at once a run, not once a space
+_SPACE_AROUND_BREAK = re.compile(r" \n ?|\n ")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _RULE = re.compile(r"([._\-=*~·…])\1{9,}")
 _LONGEST_INDENT = re.compile(r"[^\S\n]{200,}")
@@ -41,6 +44,11 @@ def sanitise(text: str, kind: BlockKind = "paragraph") -> str:
     Returns:
         The text, stripped; empty where nothing remains.
     """
+    if kind != "code" and _is_clean_line(text):
+        # Most text there is: nothing to do but to close up its spaces.
+        if kind == "table":
+            return _SPACES_BUT_TABS.sub(" ", text).strip()
+        return _RULE.sub(r"\1\1\1", _closed_up(text))
     text = _LINE_BREAKS.sub("\n", text).replace("\u2029", "\n\n")
     text = _LINE_END_HYPHEN.sub("", text)
     text = unicodedata.normalize("NFKC", _FORBIDDEN.sub("", text))
@@ -56,6 +64,20 @@ def sanitise(text: str, kind: BlockKind = "paragraph") -> str:
     return _BLANK_LINES.sub("\n\n", text).strip()
 
 
+def _closed_up(text: str) -> str:
+    """A clean line with single spaces. Not by way of its words: those of a large text take gigabytes."""
+    text = text.replace("\t", " ").replace("\u1680", " ")
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text.strip()
+
+
+def _is_clean_line(text: str) -> bool:
+    if text.isascii():
+        return not _CONTROL.search(text)
+    return not _UNCLEAN.search(text) and unicodedata.is_normalized("NFKC", text)
+
+
 def sanitise_line(text: str) -> str:
     """Sanitise something that must be one line: a title, a heading, a metadata value."""
     return sanitise(text).replace("\n", " ")
@@ -63,11 +85,10 @@ def sanitise_line(text: str) -> str:
 
 def sanitise_blocks(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """Sanitise every block and drop those of which nothing remains."""
-    clean = (
-        replace(
-            block,
-            text=sanitise_line(block.text) if block.kind == "heading" else sanitise(block.text, block.kind),
-        )
-        for block in blocks
-    )
+    clean = map(_sanitise_block, blocks)
     return tuple(block for block in clean if block.text.strip())
+
+
+def _sanitise_block(block: Block) -> Block:
+    text = sanitise_line(block.text) if block.kind == "heading" else sanitise(block.text, block.kind)
+    return block if text == block.text else replace(block, text=text)

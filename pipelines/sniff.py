@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 from pathlib import Path, PurePath
+from typing import BinaryIO
 
 from pipelines.charset import decode
 from pipelines.errors import PermanentError
@@ -24,10 +26,13 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 ODT = "application/vnd.oasis.opendocument.text"
+ODS = "application/vnd.oasis.opendocument.spreadsheet"
+ODP = "application/vnd.oasis.opendocument.presentation"
 EPUB = "application/epub+zip"
 DOC = "application/msword"
 XLS = "application/vnd.ms-excel"
 PPT = "application/vnd.ms-powerpoint"
+XLSB = "application/vnd.ms-excel.sheet.binary.macroenabled.12"
 MSG = "application/vnd.ms-outlook"
 ZIP = "application/zip"
 MBOX = "application/mbox"
@@ -61,7 +66,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x1aE\xdf\xa3", "video/x-matroska"),
 )
 _FTYP = {b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heic", b"avif": "image/avif"}
-_OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BY_SUFFIX = {
     ".md": MARKDOWN,
     ".markdown": MARKDOWN,
@@ -77,6 +82,8 @@ _BY_SUFFIX = {
     ".xhtml": HTML,
     ".xml": XML,
     ".eml": EMAIL,
+    ".mht": EMAIL,
+    ".mhtml": EMAIL,
 } | dict.fromkeys(
     (
         ".py", ".js", ".ts", ".tsx", ".jsx", ".java", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".go",
@@ -86,14 +93,36 @@ _BY_SUFFIX = {
     ),
     CODE,
 )  # fmt: skip
+SUFFIXES = {
+    PDF: ".pdf",
+    DOCX: ".docx",
+    PPTX: ".pptx",
+    XLSX: ".xlsx",
+    DOC: ".doc",
+    PPT: ".ppt",
+    XLS: ".xls",
+    ODT: ".odt",
+    ODS: ".ods",
+    ODP: ".odp",
+    EPUB: ".epub",
+    MSG: ".msg",
+    RTF: ".rtf",
+    HTML: ".html",
+    TEXT: ".txt",
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/tiff": ".tif",
+}
+"""What to name a file whose name does not tell its kind."""
 _NEVER_TEXT = frozenset(
     {
-        ".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".epub", ".msg", ".png", ".jpg", ".jpeg", ".tif",
+        ".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub", ".msg", ".png", ".jpg", ".jpeg", ".tif",
         ".tiff", ".webp", ".gif", ".bmp",
     }
 )  # fmt: skip
 _HTML_START = re.compile(
-    r"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!doctype\s+html|<html|<head\b|<body\b)",
+    # Possessive: a run of comments could else be parted in any number of ways, and all would be tried.
+    r"^\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+(?:<!doctype\s+html|<html|<head\b|<body\b)",
     re.IGNORECASE | re.DOTALL,
 )
 _XML_START = re.compile(r"^\s*<\?xml\b", re.IGNORECASE)
@@ -102,6 +131,7 @@ _HEADER = re.compile(
     r"|x-[\w-]+|dkim-signature|authentication-results|content-transfer-encoding|references|in-reply-to|sender):",
     re.IGNORECASE,
 )
+_ANY_HEADER = re.compile(r"^[A-Za-z][\w-]*:")
 _HEAD = 65536
 
 
@@ -133,6 +163,16 @@ def sniff(path: Path, name: str | None = None) -> str:
     return _text_kind(head, suffix)
 
 
+def sniff_content(data: bytes, name: str) -> str:
+    """The same for a whole file that is held in memory."""
+    binary = sniff_bytes(data)
+    if binary == ZIP:
+        return _zip_kind(io.BytesIO(data))
+    if binary == OLE:
+        return _ole_kind(io.BytesIO(data))
+    return binary or _text_kind(data[:_HEAD], PurePath(name).suffix.lower())
+
+
 def sniff_bytes(head: bytes) -> str | None:
     """The media type that the first bytes of a file give away, None where they could be text."""
     for magic, mime in _MAGIC:
@@ -143,7 +183,7 @@ def sniff_bytes(head: bytes) -> str | None:
         return PDF
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return ZIP
-    if head.startswith(_OLE_MAGIC):
+    if head.startswith(OLE_MAGIC):
         return OLE
     if head[:4] == b"RIFF":
         return "image/webp" if head[8:12] == b"WEBP" else "audio/x-riff"
@@ -154,17 +194,19 @@ def sniff_bytes(head: bytes) -> str | None:
     return None
 
 
-def _zip_kind(path: Path) -> str:
+def _zip_kind(file: Path | BinaryIO) -> str:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             names = set(archive.namelist())
             if "mimetype" in names:
                 with archive.open("mimetype") as member:
                     declared = member.read(200).decode("ascii", "replace").strip()
                 if declared.startswith(("application/vnd.oasis.opendocument", EPUB)):
-                    return declared
+                    return declared.removesuffix("-template")
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError):
         return BROKEN
+    if "xl/workbook.bin" in names:
+        return XLSB
     if "[Content_Types].xml" in names or "_rels/.rels" in names:
         for folder, mime in (("word/", DOCX), ("ppt/", PPTX), ("xl/", XLSX)):
             if any(name.startswith(folder) for name in names):
@@ -172,11 +214,11 @@ def _zip_kind(path: Path) -> str:
     return EPUB if "META-INF/container.xml" in names else ZIP
 
 
-def _ole_kind(path: Path) -> str:
+def _ole_kind(file: Path | BinaryIO) -> str:
     import olefile
 
     try:
-        with olefile.OleFileIO(str(path)) as storage:
+        with olefile.OleFileIO(str(file) if isinstance(file, Path) else file) as storage:
             for stream, mime in (
                 ("EncryptedPackage", ENCRYPTED_OFFICE),
                 ("WordDocument", DOC),
@@ -212,6 +254,7 @@ def _text_kind(head: bytes, suffix: str) -> str:
     if lines and lines[0].startswith("From ") and any(_HEADER.match(line) for line in lines[1:3]):
         return MBOX
     headers = sum(bool(_HEADER.match(line)) for line in lines)
-    if headers >= (1 if by_name == EMAIL else 3) and lines and _HEADER.match(lines[0]):
+    first = _ANY_HEADER if by_name == EMAIL else _HEADER
+    if headers >= (1 if by_name == EMAIL else 3) and lines and first.match(lines[0]):
         return EMAIL
     return BROKEN if suffix in _NEVER_TEXT else TEXT

@@ -38,7 +38,7 @@ def swap(
     it moves to. Readers see the old version until the caller commits, then the new one, never a mixture.
 
     Args:
-        metadata: put on every chunk, together with its page and section.
+        metadata: put on every chunk, together with its page (`page_end` too where it ends on another) and section.
     """
     old = connection.execute(
         "select id, content_hash, model from documents where source_id = %s order by chunk_index",
@@ -100,6 +100,8 @@ def _columns(chunk: Chunk, metadata: Mapping[str, Any]) -> dict[str, Any]:
     facts = dict(metadata)
     if chunk.page is not None:
         facts["page"] = chunk.page
+    if chunk.page_end not in (None, chunk.page):
+        facts["page_end"] = chunk.page_end
     if chunk.section:
         facts["section"] = " › ".join(chunk.section)
     return {

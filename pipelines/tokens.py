@@ -10,10 +10,14 @@ the estimates of its parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 UNIT = 100  # weights are in hundredths of a token
+LIGHTEST = 20  # no character weighs less
 
 _ASTRAL = 200  # emoji and rare ideographs: two to three tokens each
 _RANGES: tuple[tuple[int, int, int], ...] = (  # first, last, weight; later ranges win
@@ -52,6 +56,23 @@ def weights(text: str) -> NDArray[np.int64]:
     return _TABLE[np.minimum(points, 0x10000)]
 
 
+def weigh(text: str) -> int:
+    """The weight of a text in hundredths of a token."""
+    return int(weights(text).sum())
+
+
 def estimate_tokens(text: str) -> int:
     """Estimated number of tokens: at least 1 for any text, 0 for none."""
-    return -(-int(weights(text).sum()) // UNIT)
+    return -(-weigh(text) // UNIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a model takes: at most `tokens` tokens in one text, as counted by its own tokeniser."""
+
+    tokens: int
+    count: Callable[[str], int]
+
+    def admits(self, text: str) -> bool:
+        """Whether the model takes the text."""
+        return self.count(text) <= self.tokens

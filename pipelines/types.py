@@ -8,14 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 BlockKind = Literal["heading", "paragraph", "list", "table", "code"]
 PageDecision = Literal["text", "ocr", "blank", "failed"]
-Vector = NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+else:
+    # Parsing processes know no vectors, and numpy would cost each of them 0.1 s.
+    Vector = Any
 
 BLOCK_SEPARATOR = "\n\n"
 
@@ -41,11 +45,15 @@ class PageReport:
 
     Attributes:
         number: 1-based.
-        decision: text layer used, OCR used, blank page, or failed.
+        decision: text layer, OCR, blank page, or failed where it could not be looked at.
         reason: the rule that decided, e.g. `no-text`, `garbage`, `ocr-layer`.
         confidence: mean OCR word confidence, 0 to 100; None where no OCR was run.
         rotation: degrees, clockwise, by which OCR turned the page to read it.
         languages: Tesseract codes it was read with; empty where no OCR was run.
+        warning: what a reader of OCR's text should know: `low-confidence`, `partly-unread` (paragraphs that were
+            guesses are left out), or what to install to read its script; else empty.
+        problem: why nothing of what OCR read may be used (`ocr-timeout`, `ocr-unsure`, ...), else empty. The text
+            layer of such a page is kept.
     """
 
     number: int
@@ -54,6 +62,13 @@ class PageReport:
     confidence: float | None = None
     rotation: int = 0
     languages: str = ""
+    warning: str = ""
+    problem: str = ""
+
+    @property
+    def unread(self) -> bool:
+        """Whether there is, or may be, something on the page that could not be read."""
+        return self.decision == "failed" or bool(self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,9 @@ class OcrPage:
         confidence: mean word confidence, 0 to 100; None where there was no word.
         rotation: degrees, clockwise, by which the picture was turned to be upright: 0, 90, 180 or 270.
         languages: Tesseract codes it was read with, `+` between.
-        problem: why nothing of it may be used (`ocr-timeout`, `ocr-unsure`, ...), else None.
+        problem: why nothing of it may be used (`ocr-timeout`, `ocr-unsure`, `ocr-failed`), else None.
+        warning: what a reader of it should know (`low-confidence`, `partly-unread`), or of the problem: what to
+            install; else empty.
     """
 
     number: int
@@ -75,6 +92,7 @@ class OcrPage:
     rotation: int = 0
     languages: str = ""
     problem: str | None = None
+    warning: str = ""
 
     @property
     def text(self) -> str:
@@ -141,6 +159,7 @@ class Chunk:
         start, end: character span in `Extracted.text`.
         language: name of a Postgres text search configuration, e.g. `french`.
         tokens: estimated tokens of `indexed_text`.
+        page_end: 1-based page the chunk's last block starts on.
     """
 
     index: int
@@ -152,6 +171,7 @@ class Chunk:
     end: int
     language: str
     tokens: int
+    page_end: int | None = None
 
     @property
     def indexed_text(self) -> str:

@@ -8,7 +8,7 @@ create table sources (
   version         bigint not null default 1,
   done_version    bigint not null default 0,
   state           text not null default 'pending'
-                  check (state in ('pending', 'leased', 'done', 'failed', 'dead', 'deleted')),
+                  check (state in ('pending', 'leased', 'reading', 'done', 'failed', 'dead', 'deleted')),
   attempts        int not null default 0,
   delays          int not null default 0,
   token           uuid,
@@ -20,6 +20,8 @@ create table sources (
   error_cause     text,
   error_remedy    text,
   location        text,
+  parent_id       bigint references sources (id) on delete cascade,
+  depth           int not null default 0,
   filename        text,
   language        text,
   fingerprint     text,
@@ -44,16 +46,21 @@ create table sources (
 create index sources_due on sources (next_at) where state in ('pending', 'leased');
 create index sources_state on sources (state, updated_at);
 create index sources_location on sources (location) where location is not null;
+create index sources_parent on sources (parent_id) where parent_id is not null;
 create index sources_uri_prefix on sources (tenant, uri text_pattern_ops);
 
 comment on table sources is 'Ledger: one row a document out there; what must be done with it and what has been done';
 comment on column sources.uri is 'Identity of the document within its tenant, e.g. file:///srv/drop/a.pdf';
 comment on column sources.kind is
-  'Where the bytes are: file (at the uri), upload and text (in the spool), url (fetched from location)';
-comment on column sources.location is 'Name in the spool of an upload or text; address of a url';
+  'Where the bytes are: file (at the uri), upload, text and attachment (in the spool), url (fetched from location)';
+comment on column sources.location is 'Name in the spool of an upload, text or attachment; address of a url';
+comment on column sources.parent_id is 'The document that this one was found inside of: an e-mail, a PDF with attachments';
+comment on column sources.depth is 'How many documents it was found inside of; 0 for one that came by itself';
 comment on column sources.filename is 'What people call the document; its suffix is a hint at the format';
 comment on column sources.language is 'Text search configuration the producer gave; null detects it for each chunk';
 comment on column sources.version is 'Raised by every event (new, changed, renamed, deleted, retried)';
+comment on column sources.state is
+  'pending: due; leased: a worker has it; reading: its pages are with the OCR workers (page_ranges); the rest are ends';
 comment on column sources.done_version is 'Highest version that was worked off; due while below version';
 comment on column sources.attempts is 'Attempts on this version, counted when claimed';
 comment on column sources.delays is 'Postponements in a row, for the growth of the back-off; not all of them are attempts';
@@ -65,5 +72,6 @@ comment on column sources.fingerprint is 'What the producer saw (size, mtime, in
 comment on column sources.content_hash is 'SHA-256 of the bytes last indexed';
 comment on column sources.recipe is 'Digest of the settings they were indexed with: same hash and recipe, nothing to do';
 comment on column sources.report is 'Per-page decisions and warnings of the last extraction';
+comment on column sources.pages_done is 'Pages read so far while leased or reading, by all workers together';
 comment on column sources.event_at is 'When the event that raised version arrived';
 comment on column sources.searchable_at is 'When done_version was committed; minus event_at it is the time to searchable';

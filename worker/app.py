@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from typing import Any
 
@@ -10,11 +11,13 @@ from celery import Celery
 from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_init, worker_process_init
 
-from worker.broker import INGEST_QUEUE, SEARCH_QUEUE, transport_options
+from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, transport_options
 from worker.embedded import Services, find_services
 from worker.logs import configure_logging
 from worker.process import die_with_parent
 from worker.settings import Settings, load_settings
+
+OCR_NICE = 5
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +85,15 @@ def _logging(**_: Any) -> None:
 
 
 @worker_init.connect
-def _load_model_once(**_: Any) -> None:
-    """Load the models before the pool forks, so that their pages are shared. Both are safe to fork."""
+def _prepare_pool(sender: Any = None, **_: Any) -> None:
+    """Load the models before the pool forks, so that their pages are shared. Both are safe to fork.
+
+    Where there is nothing to do but OCR, which needs no model, give way to those who read, ask and answer instead.
+    """
+    if set(sender.app.amqp.queues.consume_from) == {OCR_QUEUE}:
+        if hasattr(os, "nice"):
+            os.nice(OCR_NICE)
+        return
     from pipelines.embed import open_embedder
     from pipelines.language import detect_language
     from worker.database import embedder_spec

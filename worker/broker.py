@@ -11,8 +11,11 @@ from kombu.exceptions import OperationalError
 log = logging.getLogger(__name__)
 
 INGEST_QUEUE = "ingest"
+OCR_QUEUE = "ocr"
 SEARCH_QUEUE = "search"
 WAKE_TASK = "gristmill.wake"
+OCR_TASK = "gristmill.ocr"
+_TASKS = {INGEST_QUEUE: WAKE_TASK, OCR_QUEUE: OCR_TASK}
 
 
 def transport_options(broker_url: str, *, visibility_timeout: float) -> dict[str, Any]:
@@ -42,24 +45,26 @@ class Broker:
     def __init__(self, app: Celery) -> None:
         self._app = app
 
-    def wake(self, count: int = 1) -> bool:
-        """Tell the workers that there is work. False if the broker cannot be reached: nothing is lost by that."""
+    def wake(self, count: int = 1, *, queue: str = INGEST_QUEUE) -> bool:
+        """Tell the workers of a queue that there is work.
+
+        Returns:
+            False if the broker cannot be reached: nothing is lost by that.
+        """
         try:
             with self._app.producer_or_acquire() as producer:
                 for _ in range(count):
-                    self._app.send_task(
-                        WAKE_TASK, queue=INGEST_QUEUE, producer=producer, retry=False, ignore_result=True
-                    )
+                    self._app.send_task(_TASKS[queue], queue=queue, producer=producer, retry=False, ignore_result=True)
         except (OperationalError, OSError) as error:
             log.warning("the broker does not answer, the sweep will announce the work: %s", error)
             return False
         return True
 
-    def waiting(self) -> int | None:
-        """Messages in the ingest queue; None if the broker cannot be reached."""
+    def waiting(self, queue: str = INGEST_QUEUE) -> int | None:
+        """Messages in a queue; None if the broker cannot be reached."""
         try:
             with self._app.connection_or_acquire() as connection:
-                declared = connection.default_channel.queue_declare(INGEST_QUEUE, passive=True)
+                declared = connection.default_channel.queue_declare(queue, passive=True)
                 return int(declared.message_count)
         except (OperationalError, OSError):
             return None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.errors import PermanentError
 from worker.ledger import Claim
+from worker.page_ranges import Parked
 from worker.places import file_name, local_path
 from worker.settings import Settings
 from worker.spool import Spool
@@ -34,19 +35,25 @@ def open_spool(settings: Settings) -> Spool:
 
 
 @contextmanager
-def content_of(claim: Claim, settings: Settings) -> Iterator[Content]:
+def content_of(claim: Claim, settings: Settings, parked: Parked | None = None) -> Iterator[Content]:
     """Make the bytes of a claimed document available.
+
+    Args:
+        parked: of its page ranges, if it has any: what was fetched for them is not fetched again.
 
     Raises:
         PermanentError: there is no way to them, or what is there may not be fetched.
         RetryableError: not now.
     """
     if claim.kind == "file":
-        path = local_path(claim.uri)
-        yield Content(path, path.name, "/".join(path.parts[-3:]))
-    elif claim.kind in ("upload", "text"):
+        file = local_path(claim.uri)
+        yield Content(file, file.name, "/".join(file.parts[-3:]))
+    elif claim.kind in ("upload", "text", "attachment"):
         name = claim.filename or file_name(claim.uri)
         yield Content(open_spool(settings).path(claim.location or ""), name, name)
+    elif claim.kind == "url" and (path := _fetched_before(claim, settings, parked)):
+        assert parked is not None
+        yield Content(path, parked.name, claim.location or claim.uri)
     elif claim.kind == "url":
         from worker.fetch import fetched
 
@@ -56,3 +63,11 @@ def content_of(claim: Claim, settings: Settings) -> Iterator[Content]:
         raise PermanentError(
             "unsupported_kind", f"documents of kind {claim.kind} cannot be fetched", "upgrade gristmill"
         )
+
+
+def _fetched_before(claim: Claim, settings: Settings, parked: Parked | None) -> Path | None:
+    """What was fetched for this very version, if it is still there."""
+    if parked is None or parked.location is None or parked.version != claim.version:
+        return None
+    path = open_spool(settings).path(parked.location)
+    return path if path.is_file() else None

@@ -14,6 +14,7 @@ from pipelines.search import check_model, index_model
 from sql.migrate import migrate
 from worker.embedded import Services, find_services
 from worker.ledger import Ledger
+from worker.page_ranges import PageRanges
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,17 @@ def open_ledger(settings: Settings, connection: Connection[Any]) -> Ledger:
     )
 
 
+def open_page_ranges(settings: Settings, connection: Connection[Any]) -> PageRanges:
+    """The page ranges on this connection, with the settings' lease and back-off."""
+    return PageRanges(
+        connection,
+        lease_seconds=settings.lease_seconds,
+        max_attempts=settings.max_attempts,
+        backoff_seconds=settings.backoff_seconds,
+        backoff_cap_seconds=settings.backoff_cap_seconds,
+    )
+
+
 def embedder_spec(settings: Settings) -> EmbedderSpec:
     """Which embedder the settings ask for, with `auto` resolved."""
     kind = settings.embedder
@@ -66,6 +78,7 @@ def embedder_spec(settings: Settings) -> EmbedderSpec:
         dimensions=settings.embedding_dimensions,
         batch_texts=settings.embed_batch_texts,
         batch_tokens=settings.embed_batch_tokens,
+        max_tokens=settings.embed_max_tokens,
         timeout=settings.embed_timeout_seconds,
     )
 

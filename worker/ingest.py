@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import psycopg
 from psycopg import Connection
 
 from pipelines.chunk import ChunkRules, chunk
-from pipelines.embed import Embedder
+from pipelines.embed import Embedder, limit_of
 from pipelines.embed.cache import embed_chunks
 from pipelines.errors import (
     ConfigurationError,
@@ -27,24 +26,24 @@ from pipelines.errors import (
     UnavailableError,
 )
 from pipelines.extract import extract
+from pipelines.extract.attachments import MAX_DEPTH
 from pipelines.extract.gate import check_file
 from pipelines.extract.rules import ExtractRules
 from pipelines.search import check_model
 from pipelines.sniff import CODE
 from pipelines.store import PostgresVectors
 from pipelines.types import Extracted
-from worker.content import content_of
-from worker.database import open_database, open_ledger
+from worker.children import spool_attachments
+from worker.content import Content, content_of, open_spool
+from worker.database import open_database, open_ledger, open_page_ranges
+from worker.lease import FencedError, Pages, kept_lease
 from worker.ledger import Claim, Outcome
+from worker.page_ranges import OcrRecipe, Parked
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
-RECIPE_VERSION = 1  # raise it when the same bytes and settings come to give other chunks
-
-
-class FencedError(Exception):
-    """The claim no longer stands: somebody else has the document, or it changed or went."""
+RECIPE_VERSION = 2  # raise it when the same bytes and settings come to give other chunks
 
 
 def extract_rules(settings: Settings) -> ExtractRules:
@@ -55,6 +54,7 @@ def extract_rules(settings: Settings) -> ExtractRules:
         ocr_page_seconds=settings.ocr_page_seconds,
         max_bytes=settings.max_bytes,
         max_pages=settings.max_pages,
+        page_seconds=settings.extract_page_seconds,
         seconds=settings.extract_seconds,
         memory_mb=settings.extract_memory_mb,
     )
@@ -83,6 +83,7 @@ def recipe(settings: Settings, model: str, claim: Claim, suffix: str) -> str:
         settings.chunk_tokens,
         settings.chunk_overlap_tokens,
         settings.default_language,
+        settings.embed_max_tokens,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -90,9 +91,16 @@ def recipe(settings: Settings, model: str, claim: Claim, suffix: str) -> str:
 class Ingester:
     """Claims due documents and brings them into the index. One a process; it owns its connection."""
 
-    def __init__(self, settings: Settings, embedder: Embedder) -> None:
+    def __init__(
+        self, settings: Settings, embedder: Embedder, *, parked: Callable[[int], object] = lambda ranges: None
+    ) -> None:
+        """
+        Args:
+            parked: called with a number of page ranges that wait for the OCR workers.
+        """
         self._settings = settings
         self._embedder = embedder
+        self._parked = parked
         self._connection: Connection[Any] | None = None
 
     def work(self, *, seconds: float) -> int:
@@ -140,7 +148,7 @@ class Ingester:
         except psycopg.OperationalError:
             raise
         except Exception as error:
-            known = error if isinstance(error, GristmillError) else _unexpected(error)
+            known = error if isinstance(error, GristmillError) else unexpected(error)
             if isinstance(known, ConfigurationError):
                 known = UnavailableError(known.code, known.cause, known.remedy)
             state = ledger.fail(claim, known)
@@ -159,7 +167,16 @@ class Ingester:
     def _ingest(self, claim: Claim) -> str:
         connection = self._connected()
         ledger = open_ledger(self._settings, connection)
-        with self._lease_kept(claim) as lease, content_of(claim, self._settings) as content:
+        ranges = open_page_ranges(self._settings, connection)
+
+        def renew(connection: Connection[Any], pages: Pages | None) -> bool:
+            done, total = pages or (None, None)
+            return open_ledger(self._settings, connection).renew(claim, pages_done=done, pages=total)
+
+        with (
+            kept_lease(self._settings, claim.uri, renew) as lease,
+            content_of(claim, self._settings, ranges.parked(claim.id)) as content,
+        ):
             path = content.path
             wanted = recipe(self._settings, self._embedder.model, claim, Path(content.name).suffix)
             digest = hash_file(path, self._settings.max_bytes)
@@ -167,13 +184,30 @@ class Ingester:
                 if not ledger.commit_unchanged(claim):
                     raise FencedError
                 return "unchanged"
-            found = extract(path, name=content.name, rules=extract_rules(self._settings), progress=lease.progress)
+            ocr_recipe = str(OcrRecipe(self._settings.ocr_languages, self._settings.ocr_dpi))
+            with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
+                found = extract(
+                    path,
+                    name=content.name,
+                    rules=replace(extract_rules(self._settings), inline_ocr_pages=self._settings.ocr_inline_pages),
+                    progress=lease.progress,
+                    ocr=ranges.results(claim.id, digest, ocr_recipe),
+                    attachments=Path(folder) if claim.depth < MAX_DEPTH else None,
+                )
+                if found.awaiting:
+                    return self._park(claim, content, digest, ocr_recipe, found.awaiting, lease.pages)
+                children = spool_attachments(found.attachments, open_spool(self._settings))
             lease.check()
             is_code = found.mime == CODE
-            chunks = chunk(found, chunk_rules(self._settings), title=content.place if is_code else None)
+            chunks = chunk(
+                found,
+                chunk_rules(self._settings),
+                title=content.place if is_code else None,
+                limit=limit_of(self._embedder),
+            )
             if claim.language:
                 chunks = [replace(one, language=claim.language) for one in chunks]
-            if not chunks:
+            if not chunks and not children:
                 raise PermanentError("no_text", "no text was found in this document", "check that it is not blank")
             vectors = PostgresVectors(connection, claim.id)
             embedded = embed_chunks(
@@ -193,58 +227,31 @@ class Ingester:
                 tokens=sum(item.tokens for item in chunks),
                 report=_report(found),
             )
-            swapped = ledger.commit(claim, outcome, embedded)
+            swapped = ledger.commit(claim, outcome, embedded, children)
         if swapped is None:
             raise FencedError
         return f"{swapped.inserted} new, {swapped.kept} kept, {swapped.deleted} gone"
 
-    @contextmanager
-    def _lease_kept(self, claim: Claim) -> Iterator[_Lease]:
-        lease = _Lease(self._settings, claim)
-        thread = threading.Thread(target=lease.keep, name="lease", daemon=True)
-        thread.start()
-        try:
-            yield lease
-        finally:
-            lease.stop.set()
-            thread.join()
-
-
-class _Lease:
-    """Renews a claim from a thread of its own, on a connection of its own, for as long as the work takes."""
-
-    def __init__(self, settings: Settings, claim: Claim) -> None:
-        self.stop = threading.Event()
-        self._settings = settings
-        self._claim = claim
-        self._lost = False
-        self._pages: tuple[int, int] | None = None
-
-    def progress(self, done: int, total: int) -> None:
-        """Told by extraction; written with the next renewal."""
-        self._pages = (done, total)
-
-    def check(self) -> None:
-        """Raise FencedError once the claim no longer stands."""
-        if self._lost:
+    def _park(
+        self,
+        claim: Claim,
+        content: Content,
+        digest: bytes,
+        ocr_recipe: str,
+        awaiting: Sequence[int],
+        progress: Pages | None,
+    ) -> str:
+        location = None if claim.kind == "file" else claim.location
+        if claim.kind == "url":
+            # Fetched once: all ranges, and whoever puts them together, read these very bytes.
+            location = open_spool(self._settings).copy(content.path, content.name).name
+        parked = Parked(claim.version, digest, ocr_recipe, location, content.name)
+        pages = max(*awaiting, progress[1] if progress else 0)
+        waiting = open_page_ranges(self._settings, self._connected()).park(claim, parked, awaiting, pages)
+        if waiting is None:
             raise FencedError
-
-    def keep(self) -> None:
-        connection: Connection[Any] | None = None
-        wait = self._settings.lease_seconds / 3
-        while not self.stop.wait(wait):
-            try:
-                connection = connection or open_database(self._settings, application="gristmill lease")
-                done, total = self._pages or (None, None)
-                if not open_ledger(self._settings, connection).renew(self._claim, pages_done=done, pages=total):
-                    self._lost = True
-                    break
-            except (psycopg.Error, GristmillError) as error:
-                # The lease may run out; then the commit finds that out.
-                log.warning("could not renew the lease of %s: %s", self._claim.uri, error)
-                connection = None
-        if connection is not None:
-            connection.close()
+        self._parked(waiting)
+        return f"{len(awaiting)} pages left to OCR workers"
 
 
 def hash_file(path: Path, max_bytes: int) -> bytes:
@@ -263,7 +270,8 @@ def hash_file(path: Path, max_bytes: int) -> bytes:
         raise RetryableError("unreadable", f"{path} cannot be read: {error.strerror}", "check the disk") from error
 
 
-def _unexpected(error: Exception) -> RetryableError:
+def unexpected(error: Exception) -> RetryableError:
+    """An error that nobody foresaw, as one that may pass."""
     first = (str(error).strip() or "no message").splitlines()[0][:300]
     return RetryableError("internal_error", f"{type(error).__name__}: {first}", "see the log for the traceback")
 

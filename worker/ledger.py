@@ -23,6 +23,7 @@ from pipelines.errors import GristmillError, RetryableError, UnavailableError
 from pipelines.store import Swapped, swap
 from pipelines.types import EmbeddedChunk
 from worker import ledger_statements as statements
+from worker.children import Child, delete_source, move_children, record_children
 from worker.places import file_name
 
 
@@ -54,6 +55,7 @@ class Claim:
     location: str | None
     filename: str | None
     language: str | None
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,7 @@ class Ledger:
             ).fetchone()
             if row is None:
                 return False
-            self.connection.execute("delete from documents where source_id = %s", row)
-            self.connection.execute(statements.DELETE, row)
+            delete_source(self.connection, row[0])
         return True
 
     def rename(self, old: str, new: str, *, fingerprint: str | None = None) -> bool:
@@ -176,14 +177,16 @@ class Ledger:
                 "update documents set metadata = metadata || %s, updated_at = now() where source_id = %s",
                 (Jsonb(place(new)), found[old]),
             )
+            move_children(self.connection, found[old], old, new)
         return True
 
     def known(self, prefix: str) -> dict[str, str | None]:
-        """Documents that are not deleted and whose uri starts with `prefix`, with their fingerprints."""
+        """Documents that came by themselves, are not deleted and whose uri starts with `prefix`: their fingerprints."""
         pattern = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
         return dict(
             self.connection.execute(
-                "select uri, fingerprint from sources where tenant = %s and uri like %s and state <> 'deleted'",
+                "select uri, fingerprint from sources"
+                " where tenant = %s and uri like %s and state <> 'deleted' and parent_id is null",
                 (self.tenant, pattern),
             ).fetchall()
         )
@@ -195,7 +198,10 @@ class Ledger:
             "tenant": self.tenant,
             "ids": list(ids) if ids is not None else None,
         }
-        return [row[0] for row in self.connection.execute(statements.RETRY, values).fetchall()]
+        with self.connection.transaction():
+            again = [row[0] for row in self.connection.execute(statements.RETRY, values).fetchall()]
+            self.connection.execute(statements.FORGET_FAILED_PAGES, (again,))
+        return again
 
     # --- workers -----------------------------------------------------------------------------------------------
 
@@ -218,8 +224,14 @@ class Ledger:
         }
         return self.connection.execute(statements.RENEW, values).rowcount == 1
 
-    def commit(self, claim: Claim, outcome: Outcome, chunks: Sequence[EmbeddedChunk]) -> Swapped | None:
-        """Make a new version visible: swap the chunks and set the row done, in one transaction.
+    def commit(
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        chunks: Sequence[EmbeddedChunk],
+        children: Sequence[Child] = (),
+    ) -> Swapped | None:
+        """Make a new version visible: swap the chunks, note what was found inside, set the row done; one transaction.
 
         Returns:
             What changed, or None if the claim no longer stood: then nothing was written.
@@ -235,6 +247,16 @@ class Ledger:
             metadata["title"] = claim.metadata.get("title") or outcome.title or metadata["filename"]
             metadata["source_id"] = claim.id
             swapped = swap(self.connection, source_id=claim.id, tenant=claim.tenant, metadata=metadata, chunks=chunks)
+            record_children(
+                self.connection,
+                claim.id,
+                tenant=claim.tenant,
+                uri=claim.uri,
+                depth=claim.depth,
+                language=claim.language,
+                metadata=claim.metadata | {"parent_uri": claim.uri, "parent_title": metadata["title"]},
+                children=children,
+            )
             self.connection.execute(
                 statements.COMMIT,
                 {
@@ -249,13 +271,16 @@ class Ledger:
                     "report": Jsonb(dict(outcome.report)),
                 },
             )
+            self.connection.execute(statements.FORGET_PAGES, (claim.id,))
         return swapped
 
     def commit_unchanged(self, claim: Claim) -> bool:
         """The content is what is indexed already: done. False if the claim no longer stood."""
-        return (
-            self.connection.execute(statements.COMMIT_UNCHANGED, {"id": claim.id, "token": claim.token}).rowcount == 1
-        )
+        with self.connection.transaction():
+            done = self.connection.execute(statements.COMMIT_UNCHANGED, {"id": claim.id, "token": claim.token})
+            if done.rowcount == 1:
+                self.connection.execute(statements.FORGET_PAGES, (claim.id,))
+        return done.rowcount == 1
 
     def fail(self, claim: Claim, error: GristmillError) -> str | None:
         """Record an attempt that ended in an error, and when the next one may start.
@@ -269,7 +294,7 @@ class Ledger:
             state = "dead"
         else:
             state = "pending"
-        delay = self._delay(claim.delays)
+        delay = backoff(claim.delays, self._backoff, self._backoff_cap)
         if isinstance(error, RetryableError) and error.retry_after is not None:
             delay = max(error.retry_after, 0.0) + random.uniform(0, self._backoff)
         values = {
@@ -282,17 +307,25 @@ class Ledger:
             "cause": error.cause,
             "remedy": error.remedy,
         }
-        return state if self.connection.execute(statements.FAIL, values).rowcount == 1 else None
+        with self.connection.transaction():
+            row = self.connection.execute(statements.FAIL, values).fetchone()
+            if row == ("failed",):  # not where it is dead: what OCR has read may still be good
+                self.connection.execute(statements.FORGET_PAGES, (claim.id,))
+        return state if row else None
 
     def due(self, limit: int = 1000) -> int:
         """How many documents could be claimed now, counted up to `limit`."""
         row = self.connection.execute(statements.DUE, (limit,)).fetchone()
         return int(row[0]) if row else 0
 
-    def _delay(self, earlier: int) -> float:
-        """Full jitter over the upper half of an exponential back-off, so that failures do not come back in step."""
-        longest = min(self._backoff_cap, self._backoff * 2 ** min(earlier, 30))
-        return random.uniform(longest / 2, longest)
+
+def backoff(earlier: int, first: float, cap: float) -> float:
+    """Seconds to wait after so many earlier waits.
+
+    Full jitter over the upper half of an exponential back-off, so that failures do not come back in step.
+    """
+    longest = min(cap, first * 2 ** min(earlier, 30))
+    return random.uniform(longest / 2, longest)
 
 
 def place(uri: str, filename: str | None = None) -> dict[str, str]:

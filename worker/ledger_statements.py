@@ -43,7 +43,7 @@ where id = (
   for update skip locked
 )
 returning id, tenant, uri, kind, version, attempts, delays, token, content_hash, recipe, done_version, metadata,
-  location, filename, language
+  location, filename, language, depth
 """
 
 RENEW = """
@@ -86,13 +86,27 @@ update sources set
   token = null, lease_until = null, holder = null,
   error_code = %(code)s, error_cause = %(cause)s, error_remedy = %(remedy)s, updated_at = now()
 where id = %(id)s and token = %(token)s
+returning state
 """
 
+# The caller has locked the row, so no range can come that this statement does not see.
 DELETE = """
-update sources set version = version + 1, done_version = version + 1, state = 'deleted', attempts = 0, delays = 0,
-  token = null, lease_until = null, holder = null, fingerprint = null, content_hash = null, chunks = 0,
-  error_code = null, error_cause = null, error_remedy = null, event_at = now(), updated_at = now()
-where id = %s
+with gone as (
+  update sources set version = version + 1, done_version = version + 1, state = 'deleted', attempts = 0, delays = 0,
+    token = null, lease_until = null, holder = null, fingerprint = null, content_hash = null, chunks = 0,
+    error_code = null, error_cause = null, error_remedy = null, event_at = now(), updated_at = now()
+  where id = %s
+  returning id
+)
+delete from page_ranges where source_id in (select id from gone)
+"""
+
+# What OCR workers have read of a document, kept until it is committed (sql/010_page_ranges.sql).
+FORGET_PAGES = "delete from page_ranges where source_id = %s"
+
+FORGET_FAILED_PAGES = """
+delete from page_ranges
+where source_id = any(%s) and jsonb_path_exists(result, '$[*] ? (@.problem != null)')
 """
 
 # Due again: that size, time and inode are the same does not prove that the content is. The worker compares hashes.

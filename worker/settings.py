@@ -61,6 +61,7 @@ class Settings(BaseSettings):
 
     ingest_concurrency: int = Field(0, ge=0, description="Processes that ingest (0: one a core)")
     search_concurrency: int = Field(1, ge=1, description="Processes that answer gristmill.search")
+    ocr_concurrency: int = Field(0, ge=0, description="Processes that OCR the pages of long scans (0: one a core)")
     lease_seconds: float = Field(30.0, ge=1, description="How long a claim holds unless renewed")
     max_attempts: int = Field(5, ge=1, description="Attempts before a document is dead")
     backoff_seconds: float = Field(2.0, gt=0, description="First delay after a retryable failure; doubles, with jitter")
@@ -78,6 +79,11 @@ class Settings(BaseSettings):
     )
     embed_batch_texts: int = Field(256, ge=1, le=2048, description="Most texts in one embedding request")
     embed_batch_tokens: int = Field(100_000, ge=1, le=300_000, description="Most tokens in one embedding request")
+    embed_max_tokens: int | None = Field(
+        None,
+        ge=32,
+        description="Most tokens the endpoint's model takes in one text; unset: 8191 for OpenAI's, else no limit",
+    )
     embed_timeout_seconds: float = Field(60.0, gt=0, description="Longest wait for one embedding request")
 
     chunk_tokens: int = Field(256, ge=32, le=8192, description="Token budget of a chunk")
@@ -89,8 +95,14 @@ class Settings(BaseSettings):
     ocr_languages: str = Field("eng+fra", pattern=r"^[A-Za-z_+]+$", description="Tesseract languages, + between")
     ocr_dpi: int = Field(200, ge=72, le=600, description="Resolution pages are rendered at for OCR")
     ocr_page_seconds: float = Field(60.0, gt=0, description="Longest OCR of one page")
+    ocr_inline_pages: int = Field(
+        3, ge=0, description="A document with more pages to OCR than this has them spread over all OCR workers"
+    )
     max_bytes: int = Field(200 * 2**20, ge=1, description="Largest file taken, in bytes")
     max_pages: int = Field(5_000, ge=1, description="Most pages of one document")
+    extract_page_seconds: float = Field(
+        120.0, gt=0, description="Longest reading of one page; it is then left out and reported"
+    )
     extract_seconds: float = Field(900.0, gt=0, description="Longest extraction of one document")
     extract_memory_mb: int = Field(2_048, ge=256, description="Memory limit of the process that parses")
 
@@ -146,6 +158,11 @@ class Settings(BaseSettings):
     def ingest_processes(self) -> int:
         """Number of ingesting processes, with 0 resolved to one a core."""
         return self.ingest_concurrency or os.cpu_count() or 1
+
+    @property
+    def ocr_processes(self) -> int:
+        """Number of processes that OCR, with 0 resolved to one a core."""
+        return self.ocr_concurrency or os.cpu_count() or 1
 
 
 def _listed(value: Any, separator: str) -> Any:

@@ -18,6 +18,7 @@ from psycopg import Connection
 from pipelines.errors import PermanentError
 
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}$")
+_PIECE_BYTES = 2**20
 KEEP_SECONDS = 3600.0  # of a file that no row names: its row may be about to be written
 
 
@@ -48,6 +49,13 @@ class Spool:
             incoming.write(content)
             return incoming.finish()
 
+    def copy(self, path: Path, filename: str) -> Spooled:
+        """Take in a file as it is now."""
+        with path.open("rb") as file, self.open(filename) as incoming:
+            while piece := file.read(_PIECE_BYTES):
+                incoming.write(piece)
+            return incoming.finish()
+
     def path(self, name: str) -> Path:
         """Where a spooled file is.
 
@@ -63,7 +71,9 @@ class Spool:
         limit = (time.time() if now is None else now) - KEEP_SECONDS
         old = [path for path in self._files() if path.stat().st_mtime < limit]
         rows = connection.execute(
-            "select location from sources where location = any(%s) and state <> 'deleted'", ([p.name for p in old],)
+            "select location from sources where location = any(%(names)s) and state <> 'deleted'"
+            " union select location from page_ranges where location = any(%(names)s)",
+            {"names": [path.name for path in old]},
         ).fetchall()
         needed = {row[0] for row in rows}
         gone = [path for path in old if path.name not in needed]

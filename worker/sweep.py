@@ -13,10 +13,11 @@ import psycopg
 
 from pipelines.errors import UnavailableError
 from worker.app import create_app
-from worker.broker import Broker
-from worker.database import open_database, open_ledger
+from worker.broker import INGEST_QUEUE, OCR_QUEUE, Broker
+from worker.database import open_database, open_ledger, open_page_ranges
 from worker.embedded import Services
 from worker.ledger import Ledger
+from worker.page_ranges import PageRanges
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,8 @@ LOCK = 0x7377656570  # any fixed number
 MOST_WAITING = 50
 
 
-def sweep(ledger: Ledger, broker: Broker, *, most: int = MOST_WAITING) -> int:
-    """Announce due documents, so that at most `most` wake-ups wait in the queue.
+def sweep(ledger: Ledger, ranges: PageRanges, broker: Broker, *, most: int = MOST_WAITING) -> int:
+    """Announce due documents and due page ranges, so that at most `most` wake-ups wait in the queue of either.
 
     A wake-up is worth as many documents as its worker finds, so a few are enough however much is due, and a naive
     sweep's flood of messages cannot arise.
@@ -37,16 +38,20 @@ def sweep(ledger: Ledger, broker: Broker, *, most: int = MOST_WAITING) -> int:
     if ledger.connection.execute("select pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
         return 0
     try:
-        due = ledger.due(most)
-        if not due:
-            return 0
-        waiting = broker.waiting()
-        if waiting is None or waiting >= due:
-            return 0
-        count = due - waiting
-        return count if broker.wake(count) else 0
+        ranges.release()
+        return _announce(broker, INGEST_QUEUE, ledger.due(most)) + _announce(broker, OCR_QUEUE, ranges.due(most))
     finally:
         ledger.connection.execute("select pg_advisory_unlock(%s)", (LOCK,))
+
+
+def _announce(broker: Broker, queue: str, due: int) -> int:
+    if not due:
+        return 0
+    waiting = broker.waiting(queue)
+    if waiting is None or waiting >= due:
+        return 0
+    count = due - waiting
+    return count if broker.wake(count, queue=queue) else 0
 
 
 def run_sweep(settings: Settings, services: Services, stop: threading.Event) -> None:
@@ -57,7 +62,7 @@ def run_sweep(settings: Settings, services: Services, stop: threading.Event) -> 
         try:
             if connection is None or connection.closed or connection.broken:
                 connection = open_database(settings, services, application="gristmill sweep")
-            sweep(open_ledger(settings, connection), broker)
+            sweep(open_ledger(settings, connection), open_page_ranges(settings, connection), broker)
         except (UnavailableError, psycopg.OperationalError) as error:
             log.warning("the sweep waits: %s", str(error).strip().splitlines()[0])
             connection = None

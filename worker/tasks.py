@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from celery import shared_task
+from celery import Celery, current_task, shared_task
 from psycopg import Connection
 
 from pipelines.embed import Embedder, open_embedder
 from pipelines.search import Mode, Options, search
-from worker.broker import WAKE_TASK, Broker
+from worker.broker import OCR_QUEUE, OCR_TASK, WAKE_TASK, Broker
 from worker.database import embedder_spec, open_database, open_ledger
 from worker.ingest import Ingester
+from worker.ocr import OcrWorker
 from worker.places import file_uri
 from worker.settings import Settings, load_settings
 
@@ -36,10 +37,21 @@ def _embedder() -> Embedder:
 class _PerProcess:
     """What a pool process keeps between tasks. Made after the fork: a connection shared by two processes is poison."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: Celery) -> None:
         self.pid = os.getpid()
-        self.ingester = Ingester(_settings(), _embedder())
+        self._broker = Broker(app)
         self._connection: Connection[Any] | None = None
+
+    @cached_property
+    def ingester(self) -> Ingester:
+        def parked(ranges: int) -> None:
+            self._broker.wake(min(ranges, _settings().ocr_processes), queue=OCR_QUEUE)
+
+        return Ingester(_settings(), _embedder(), parked=parked)
+
+    @cached_property
+    def ocr_worker(self) -> OcrWorker:
+        return OcrWorker(_settings(), released=self._broker.wake)
 
     def connection(self) -> Connection[Any]:
         if self._connection is None or self._connection.closed or self._connection.broken:
@@ -53,7 +65,7 @@ _kept: _PerProcess | None = None
 def _process() -> _PerProcess:
     global _kept  # noqa: PLW0603 - the one place where a process keeps its state
     if _kept is None or _kept.pid != os.getpid():
-        _kept = _PerProcess()
+        _kept = _PerProcess(current_task.app)
     return _kept
 
 
@@ -61,6 +73,12 @@ def _process() -> _PerProcess:
 def wake() -> int:
     """There is work: take due documents until none is left. Harmless at any time, in any number."""
     return _process().ingester.work(seconds=DRAIN_SECONDS)
+
+
+@shared_task(name=OCR_TASK)
+def ocr() -> int:
+    """Pages wait for OCR: take due ranges until none is left. Harmless at any time, in any number."""
+    return _process().ocr_worker.work(seconds=DRAIN_SECONDS)
 
 
 @shared_task(name="gristmill.ingest", bind=True, ignore_result=False)

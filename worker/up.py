@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.errors import ConfigurationError
-from worker.broker import INGEST_QUEUE, SEARCH_QUEUE
+from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE
 from worker.embedded import Services, keep_services, prepare_home, start_services, stop_services
 from worker.embedded.places import make_directory
 from worker.settings import PREFIX, Settings
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 30.0
 
-Only = Literal["worker", "watcher", "http"]
+Only = Literal["worker", "ocr", "watcher", "http"]
 
 
 @contextmanager
@@ -94,6 +94,8 @@ def children(settings: Settings, services: Services, only: Only | None) -> list[
         found.append(celery("ingest", INGEST_QUEUE, settings.ingest_processes))
         # Celery's own default queue as well: that is where a stranger's client sends what it calls by name.
         found.append(celery("search", f"{SEARCH_QUEUE},celery", settings.search_concurrency))
+    if only in (None, "worker", "ocr"):
+        found.append(celery("ocr", OCR_QUEUE, settings.ocr_processes))
     if only == "watcher" or (only is None and settings.watch):
         found.append(ChildSpec("watcher", (sys.executable, "-m", "worker.watchers"), env))
     if settings.http_port and only in (None, "http"):
@@ -106,12 +108,15 @@ def loops(settings: Settings, services: Services, only: Only | None) -> list[Loo
     found = []
     if not (settings.database_url and settings.broker_url):
         found.append(LoopSpec("services", lambda stop: keep_services(settings, stop)))
-    if only in (None, "worker"):
+    if only in (None, "worker", "ocr"):
 
         def sweep(stop: threading.Event) -> None:
             from worker.sweep import run_sweep
 
             run_sweep(settings, services, stop)
+
+        found.append(LoopSpec("sweep", sweep))
+    if only in (None, "worker"):
 
         def housekeeping(stop: threading.Event) -> None:
             from worker.housekeeping import run_housekeeping
@@ -123,7 +128,6 @@ def loops(settings: Settings, services: Services, only: Only | None) -> list[Loo
 
             run_callbacks(settings, services, stop)
 
-        found.append(LoopSpec("sweep", sweep))
         found.append(LoopSpec("callbacks", callbacks))
         found.append(LoopSpec("housekeeping", housekeeping))
     return found
@@ -134,7 +138,7 @@ def run_up(settings: Settings, *, only: Only | None = None, on_ready: Callable[[
 
     Args:
         settings: the settings, which the children get as well.
-        only: run the workers, the watcher or the HTTP service alone.
+        only: run the workers, those for OCR, the watcher or the HTTP service alone.
         on_ready: called once, when the services answer, the schema is ready and the children are started.
 
     Returns:

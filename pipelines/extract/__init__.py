@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pipelines.errors import PermanentError
@@ -17,6 +18,9 @@ from pipelines.types import Extracted, OcrPage
 
 __all__ = ["ExtractRules", "extract", "recognise"]
 
+# The worst text of this size that is known (`<!--` over and over, as Markdown) takes 2 s, one ten times larger 200.
+INLINE_BYTES = 32 * 2**10
+
 
 def extract(
     path: Path,
@@ -29,7 +33,7 @@ def extract(
 ) -> Extracted:
     """Read a document: check it, sniff what it is, extract and sanitise its text.
 
-    Plain text and Markdown are read in this process; every other format in a process of its own with limits
+    Text formats of up to `INLINE_BYTES` are read in this process; all else in a process of its own with limits
     of memory, processor time and wall-clock time, so that no file can take the caller down or hold it.
 
     Args:
@@ -47,13 +51,13 @@ def extract(
             `ocr_unavailable`, `parser_failed`, `parser_crashed`, `extract_timeout`, `out_of_memory`.
         RetryableError: the parsing process was ended from outside (`parser_killed`).
     """
-    check_file(path, rules.max_bytes)
+    size = check_file(path, rules.max_bytes)
     with _readable():
         mime = sniff(path, name)
-        job = Job(path, mime, rules, progress or no_progress, ocr or {}, attachments=Attachments(attachments))
-        if not format_of(mime).isolated:
-            return run_extractor(job)
-    from pipelines.extract.isolate import extract_isolated
+        job = Job(path, mime, rules, progress or no_progress, ocr=ocr or {}, attachments=Attachments(attachments))
+        if not format_of(mime).isolated and size <= INLINE_BYTES:
+            return run_extractor(replace(job, progress=no_progress))
+    from pipelines.extract.isolation.isolate import extract_isolated
 
     return extract_isolated(job)
 
@@ -79,7 +83,7 @@ def recognise(
     check_file(path, rules.max_bytes)
     with _readable():
         job = Job(path, sniff(path, name), rules, progress or no_progress)
-    from pipelines.extract.isolate import recognise_isolated
+    from pipelines.extract.isolation.isolate import recognise_isolated
 
     recognise_isolated(job, pages, done)
 

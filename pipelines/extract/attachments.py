@@ -11,6 +11,7 @@ from pipelines.types import Attachment
 
 MAX_ATTACHMENTS = 500
 MAX_BYTES = 500 * 2**20  # of all attachments of one document together
+MAX_DEPTH = 3  # of documents inside documents inside documents
 _LONGEST_NAME = 120
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 

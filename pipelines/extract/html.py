@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from lxml import etree
-from lxml import html as lxml_html
 
 from pipelines.errors import PermanentError
 from pipelines.extract.job import Job
+from pipelines.extract.markup import parse_page
 from pipelines.extract.plain import read_text
 from pipelines.extract.tables import table_text
 from pipelines.types import Block, BlockKind, Extracted
@@ -30,7 +31,9 @@ _CONTAINERS = _FURNITURE | {
     "head", "quote", "row",
 }  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_TABLE_RULE = re.compile(r"^\|(?: --- \|)+$", re.MULTILINE)
 _LITTLE = 200
+_DATES = {"original_date": True}
 _MOSTLY_LINKS = 0.4
 
 
@@ -51,25 +54,64 @@ def read_html(text: str) -> tuple[str | None, list[Block], dict[str, Any]]:
     nor many links (an export, a manual, a note: nothing to strip), every visible word outside the margins is kept.
     """
     import trafilatura
+    from trafilatura.metadata import extract_metadata
     from trafilatura.settings import Document
 
     text = _XML_DECLARATION.sub("", text)
     try:
-        tree = lxml_html.document_fromstring(text)
+        tree, levelled = parse_page(text)
     except (etree.ParserError, ValueError) as error:
         raise PermanentError("no_text", "the page holds no text", "nothing to do if it is blank on purpose") from error
-    whole = list(_blocks(tree, leave_out=_MARGINS)) or list(_blocks(tree))
-    document = trafilatura.bare_extraction(text, include_comments=False, include_tables=True, with_metadata=True)
-    metadata: dict[str, Any] = {}
-    title = tree.findtext(".//title")
+    whole = list(blocks_of(tree, leave_out=_MARGINS)) or list(blocks_of(tree))
+    # Its own parser would lose what ours has kept.
+    page = deepcopy(tree) if levelled else text
+    document = trafilatura.bare_extraction(
+        page, include_comments=False, include_tables=True, with_metadata=True, date_extraction_params=_DATES
+    )
     main: list[Block] = []
     if isinstance(document, Document):
-        metadata = {"author": document.author, "date": document.date, "site": document.sitename}
-        title = document.title or title
-        main = list(_blocks(document.body))
+        main = list(blocks_of(document.body))
+    else:
+        document = extract_metadata(page, date_config=_DATES)
     if _is_all_document(tree) or sum(len(block.text) for block in main) < _LITTLE:
-        main = whole
-    return title, main, metadata
+        main = _without_link_margins(whole, tree)
+    metadata = _metadata(tree, document)
+    # From a year anywhere on the page (`© 2022`) its first day is guessed.
+    if (metadata["date"] or "").endswith("-01-01") and metadata["date"] not in text:
+        metadata["date"] = None
+    return document.title or tree.findtext(".//title"), main, metadata
+
+
+def _metadata(tree: Any, document: Any) -> dict[str, Any]:
+    canonical = tree.xpath("string(//link[@rel='canonical']/@href)") or document.url or ""
+    return {
+        "author": document.author,
+        "date": document.date,
+        "site": document.sitename,
+        "url": canonical.strip() if canonical.strip().startswith(("http://", "https://")) else None,
+        "description": document.description,
+        "lang": tree.get("lang") or document.language,
+    }
+
+
+def _without_link_margins(blocks: list[Block], tree: Any) -> list[Block]:
+    """The blocks from the first that is more than a link to the last: what is before and after are ways out."""
+    linked = {" ".join(link.text_content().split()) for link in tree.iter("a")}
+
+    def says(block: Block) -> bool:
+        lines = _TABLE_RULE.sub("", block.text).split("|") if block.kind == "table" else [block.text]
+        return any(line.strip() and " ".join(line.split()) not in linked for line in lines)
+
+    kept = [index for index, block in enumerate(blocks) if says(block)]
+    return blocks[kept[0] : kept[-1] + 1] if kept else blocks
+
+
+def read_whole(text: str) -> list[Block]:
+    """Every visible word of a page, margins included; for markup that is all document, as that of a mail."""
+    try:
+        return list(blocks_of(parse_page(_XML_DECLARATION.sub("", text))[0]))
+    except (etree.ParserError, ValueError):
+        return []
 
 
 def _is_all_document(tree: Any) -> bool:
@@ -80,7 +122,7 @@ def _is_all_document(tree: Any) -> bool:
     return linked <= words * _MOSTLY_LINKS and next(tree.iter("script"), None) is None
 
 
-def _blocks(element: Any, leave_out: frozenset[str] = frozenset()) -> Iterator[Block]:
+def blocks_of(element: Any, leave_out: frozenset[str] = frozenset()) -> Iterator[Block]:
     """Walk HTML, or trafilatura's TEI-like elements, in reading order; loose text gathers into paragraphs."""
     loose: list[str] = []
 
@@ -145,7 +187,7 @@ def _table(node: Any) -> Iterator[Block]:
 
 
 def _blocks_of_cell(cell: Any) -> Iterator[Block]:
-    yield from _blocks(cell)
+    yield from blocks_of(cell)
 
 
 def _inline(node: Any, *, keep_space: bool = False) -> str:

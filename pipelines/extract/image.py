@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from pipelines.errors import PermanentError
 from pipelines.extract import ocr
 from pipelines.extract.job import Job
+from pipelines.extract.ocr.picture import MAX_PIXELS as OCR_PIXELS
 from pipelines.types import Block, Extracted, OcrPage, PageDecision, PageReport
 
 MAX_PIXELS = 180_000_000
 _PAGED = frozenset({"image/tiff"})
+_DAMAGE = (UnidentifiedImageError, OSError, SyntaxError, EOFError, ValueError, OverflowError, struct.error)
 
 
 def extract_image(job: Job) -> Extracted:
@@ -30,7 +34,10 @@ def extract_image(job: Job) -> Extracted:
         inline = job.rules.inline_ocr_pages
         if inline is not None and len(missing) > inline:
             return Extracted(job.mime, None, (), awaiting=tuple(missing))
-        read = dict(job.ocr) | {page.number: page for page in recognise_image(job, missing)}
+        read = dict(job.ocr)
+        for page in recognise_image(job, missing):
+            job.recognised(page)
+            read[page.number] = page
     blocks: list[Block] = []
     reports: list[PageReport] = []
     for number in range(1, pages + 1):
@@ -40,25 +47,30 @@ def extract_image(job: Job) -> Extracted:
         page = read[number]
         blocks += [Block("paragraph", paragraph, page=number) for paragraph in page.paragraphs]
         decision: PageDecision
-        if page.problem:
-            decision, reason = "failed", page.problem
-        else:
-            decision, reason = ("ocr", "image") if page.paragraphs else ("blank", "no-words")
-        reports.append(PageReport(number, decision, reason, page.confidence, page.rotation, page.languages))
+        decision, reason = ("ocr", "image") if page.paragraphs or page.problem else ("blank", "no-words")
+        facts_of_ocr = (page.confidence, page.rotation, page.languages, page.warning, page.problem or "")
+        reports.append(PageReport(number, decision, reason, *facts_of_ocr))
     return Extracted(job.mime, None, tuple(blocks), tuple(reports), facts)
 
 
 def recognise_image(job: Job, pages: Sequence[int]) -> Iterator[OcrPage]:
-    """OCR some pages of the picture; raises as `extract_image`."""
+    """OCR some pages of the picture; raises as `extract_image`.
+
+    A damaged page is noted in its `problem`, unless it is the only one.
+    """
     with _opened(job) as image:
         count = _count(image, job)
         languages = ocr.choose_languages(job.rules.ocr_languages, "the file is an image")
         for number in pages:
             job.progress(number, count)
-            if count > 1:
-                image.seek(number - 1)
-            _check_pixels(image)
-            yield ocr.read_page(number, ImageOps.exif_transpose(image), languages, job.rules)
+            try:
+                picture = _frame(image, number)
+            except _DAMAGE as error:
+                if count == 1:
+                    raise _corrupt(error) from error
+                yield OcrPage(number, problem="page-damaged", warning=" ".join(str(error).split())[:200])
+                continue
+            yield ocr.read_page(number, picture, languages, job.rules)
 
 
 @contextmanager
@@ -67,18 +79,43 @@ def _opened(job: Job) -> Iterator[Image.Image]:
     # warning.
     Image.MAX_IMAGE_PIXELS = None
     try:
-        with Image.open(job.path) as image:
-            yield image
-    except (UnidentifiedImageError, OSError, SyntaxError, EOFError, ValueError) as error:
-        raise PermanentError(
-            "corrupt",
-            f"the image is damaged or cut short ({error})",
-            "copy it again in full, or save it again",
-        ) from error
+        image = Image.open(job.path)
+    except _DAMAGE as error:
+        raise _corrupt(error) from error
+    with image:
+        yield image
+
+
+def _frame(image: Image.Image, number: int) -> Image.Image:
+    """A page, unpacked, the right way up as its camera says; a very large JPEG smaller than it is.
+
+    Raises:
+        PermanentError: `bomb`, before a pixel is unpacked.
+    """
+    if image.tell() != number - 1:
+        image.seek(number - 1)
+    if image.format in {"JPEG", "MPO"}:
+        shrink = math.ceil((image.width * image.height / OCR_PIXELS) ** 0.5)
+        image.draft("L", (math.ceil(image.width / shrink), math.ceil(image.height / shrink)))
+    _check_pixels(image)
+    image.load()
+    # A copy only where it is turned: a large picture does not fit in the memory allowed twice.
+    return ImageOps.exif_transpose(image) if image.getexif().get(ExifTags.Base.Orientation, 1) != 1 else image
+
+
+def _corrupt(error: Exception) -> PermanentError:
+    return PermanentError(
+        "corrupt",
+        f"the image is damaged or cut short ({error})",
+        "copy it again in full, or save it again",
+    )
 
 
 def _count(image: Image.Image, job: Job) -> int:
-    pages = int(getattr(image, "n_frames", 1)) if job.mime in _PAGED else 1
+    try:
+        pages = int(getattr(image, "n_frames", 1)) if job.mime in _PAGED else 1
+    except _DAMAGE as error:
+        raise _corrupt(error) from error
     if pages > job.rules.max_pages:
         raise PermanentError(
             "too_many_pages",

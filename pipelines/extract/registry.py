@@ -52,10 +52,14 @@ FORMATS: dict[str, Format] = {
     sniff.PPTX: Format("office:extract_pptx", "PowerPoint"),
     sniff.XLSX: Format("office:extract_xlsx", "Excel"),
     sniff.ODT: Format("office:extract_odt", "OpenDocument text"),
+    sniff.ODS: Format("office:extract_ods", "OpenDocument spreadsheet"),
+    sniff.ODP: Format("office:extract_odp", "OpenDocument presentation"),
     sniff.EPUB: Format("office:extract_epub", "EPUB"),
     sniff.XLS: Format("office:extract_xls", "old Excel"),
     sniff.EMAIL: Format("mail:extract_eml", "e-mail"),
     sniff.MSG: Format("mail:extract_msg", "Outlook message"),
+    sniff.MBOX: Format("mail:extract_mbox", "mailbox"),
+    sniff.RTF: Format("office.rtf:extract_rtf", "RTF"),
     **dict.fromkeys(
         ("image/png", "image/jpeg", "image/tiff", "image/webp", "image/bmp", "image/gif"),
         Format("image:extract_image", "image", recogniser="image:recognise_image"),
@@ -65,9 +69,8 @@ FORMATS: dict[str, Format] = {
 _UNSUPPORTED: dict[str, tuple[str, str]] = {
     sniff.DOC: ("an old Word document (.doc)", "save it as .docx"),
     sniff.PPT: ("an old PowerPoint presentation (.ppt)", "save it as .pptx"),
-    sniff.RTF: ("an RTF document", "save it as .docx"),
+    sniff.XLSB: ("a binary Excel workbook (.xlsb)", "save it as .xlsx"),
     sniff.ZIP: ("a ZIP archive", "unpack it into the folder"),
-    sniff.MBOX: ("a mailbox of several messages (mbox)", "export the messages as .eml files"),
     sniff.OLE: ("a Microsoft compound file that holds no known document", "convert it to PDF or plain text"),
     "image/heic": ("a HEIC image", "convert it to JPEG or PNG"),
     "image/avif": ("an AVIF image", "convert it to JPEG or PNG"),
@@ -115,6 +118,7 @@ def run_extractor(job: Job) -> Extracted:
         PermanentError: the file cannot be read, or holds neither text nor other documents (`no_text`).
     """
     raw = cast(Extractor, _load(format_of(job.mime).function))(job)
+    job.progress(0, 0)
     if raw.awaiting:
         return raw
     blocks = sanitise_blocks(raw.blocks)
@@ -150,13 +154,15 @@ def _load(function: str) -> Any:
 
 
 def _no_text(raw: Extracted) -> PermanentError:
-    failed = [page for page in raw.pages if page.decision == "failed"]
-    if failed:
-        numbers = ", ".join(str(page.number) for page in failed[:5]) + (" …" if len(failed) > 5 else "")
+    unread = [page for page in raw.pages if page.unread]
+    if unread:
+        numbers = ", ".join(str(page.number) for page in unread[:5]) + (" …" if len(unread) > 5 else "")
+        advice = next((page.warning for page in unread if "install" in page.warning), "")
         return PermanentError(
             "no_text",
-            f"no text was found; page {numbers} could not be read ({failed[0].reason})",
-            "scan it again at 300 dpi, name its language in GRISTMILL_OCR_LANGUAGES, or raise "
+            f"no text was found; page {numbers} could not be read ({unread[0].problem or unread[0].reason})",
+            advice
+            or "scan it again at 300 dpi, name its language in GRISTMILL_OCR_LANGUAGES, or raise "
             "GRISTMILL_OCR_PAGE_SECONDS",
         )
     return PermanentError("no_text", "no text was found in the file", "nothing to do if it is blank on purpose")

@@ -17,6 +17,7 @@ class ExtractRules:
             `Extracted.awaiting` instead. None: any number.
         max_bytes: largest file taken.
         max_pages: most pages of one document.
+        page_seconds: longest that one page may take, unless OCR may take longer; it is then reported as failed.
         seconds: wall-clock limit of one document.
         memory_mb: limit of the address space of the parsing process, in MiB.
     """
@@ -27,5 +28,11 @@ class ExtractRules:
     inline_ocr_pages: int | None = None
     max_bytes: int = 200 * 2**20
     max_pages: int = 5000
+    page_seconds: float = 120
     seconds: float = 900
     memory_mb: int = 2048
+
+    @property
+    def longest_page_seconds(self) -> float:
+        """`page_seconds`, but no less than OCR of a page needs together with its drawing."""
+        return max(self.page_seconds, 2 * self.ocr_page_seconds)

@@ -98,11 +98,11 @@ class Installation:
         return {uri.rsplit("/", 1)[-1]: state for uri, state in self.rows("select uri, state from sources")}
 
     def settled(self, count: int, *, seconds: float = 90.0) -> dict[str, str]:
-        """Wait until so many documents are known and none is pending or leased; their states."""
+        """Wait until so many documents are known and none is pending, leased or reading; their states."""
 
         def look() -> dict[str, str] | None:
             states = self.states()
-            waiting = [name for name, state in states.items() if state in ("pending", "leased")]
+            waiting = [name for name, state in states.items() if state in ("pending", "leased", "reading")]
             return states if len(states) >= count and not waiting else None
 
         found: dict[str, str] = until(look, f"{count} documents to settle", seconds=seconds)

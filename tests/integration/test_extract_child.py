@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable
@@ -21,8 +22,11 @@ from PIL import Image, ImageDraw, ImageFont
 from pptx import Presentation
 from pypdf import PdfReader, PdfWriter
 
+from pipelines import sniff
 from pipelines.errors import GristmillError, PermanentError, RetryableError
 from pipelines.extract import ExtractRules, extract
+from pipelines.extract.attachments import Attachments
+from pipelines.extract.isolation.child import _failed
 from pipelines.extract.job import Job
 from pipelines.extract.ocr import Recognised, installed_languages
 from pipelines.extract.registry import run_extractor
@@ -245,7 +249,7 @@ def test_word(tmp_path: Path) -> None:
         ("paragraph", 0),
     ]
     assert ("list", "first point") in [(block.kind, block.text) for block in extracted.blocks]
-    assert extracted.blocks[-1].text == "SKU | Price\n8842-B | 12.50"
+    assert extracted.blocks[-1].text == "| SKU | Price |\n| --- | --- |\n| 8842-B | 12.50 |"
 
 
 def test_excel_and_powerpoint(tmp_path: Path) -> None:
@@ -257,7 +261,7 @@ def test_excel_and_powerpoint(tmp_path: Path) -> None:
     extracted = extract(tmp_path / "a.xlsx")
     assert [(block.kind, block.text) for block in extracted.blocks] == [
         ("heading", "Prices"),
-        ("table", "SKU | Price\n8842-B | 12.5"),
+        ("table", "| SKU | Price |\n| --- | --- |\n| 8842-B | 12.5 |"),
     ]
     show = Presentation()
     slide = show.slides.add_slide(show.slide_layouts[1])
@@ -290,7 +294,7 @@ def test_mail(tmp_path: Path) -> None:
 def test_time_and_memory_limits(tmp_path: Path) -> None:
     path = _pdf(tmp_path / "a.pdf", [[(11, LONG)]] * 60)
     assert _code(path, ExtractRules(seconds=0.05)) == "extract_timeout"
-    assert _code(path, ExtractRules(memory_mb=40)) in {"out_of_memory", "parser_crashed"}
+    assert _code(path, ExtractRules(memory_mb=20)) in {"out_of_memory", "parser_crashed"}
 
 
 def test_a_callback_that_raises_ends_the_child(tmp_path: Path) -> None:
@@ -310,7 +314,7 @@ def test_a_callback_that_raises_ends_the_child(tmp_path: Path) -> None:
 def test_a_kill_from_outside_may_be_tried_again(tmp_path: Path) -> None:
     def kill(page: int, pages: int) -> None:
         for child in psutil.Process().children():
-            if page == 1 and "pipelines.extract.child" in child.cmdline():
+            if page == 1 and "pipelines.extract.isolation.child" in child.cmdline():
                 child.send_signal(signal.SIGSTOP)
                 child.kill()
 
@@ -323,7 +327,7 @@ def test_a_kill_from_outside_may_be_tried_again(tmp_path: Path) -> None:
 def test_a_crash_names_the_page(tmp_path: Path) -> None:
     def crash(page: int, pages: int) -> None:
         for child in psutil.Process().children():
-            if page == 1 and "pipelines.extract.child" in child.cmdline():
+            if page == 1 and "pipelines.extract.isolation.child" in child.cmdline():
                 child.send_signal(signal.SIGSEGV)
 
     path = _pdf(tmp_path / "a.pdf", [[(11, LONG)]] * 400)
@@ -368,7 +372,7 @@ def _wait_for(look: Callable[[], list[psutil.Process] | None], seconds: float) -
 
 def test_the_child_knows_no_secret_and_has_no_network() -> None:
     program = (
-        "import socket, sys; from pipelines.extract.child import forbid_network; forbid_network()\n"
+        "import socket, sys; from pipelines.extract.isolation.child import forbid_network; forbid_network()\n"
         "try: socket.create_connection(('127.0.0.1', 9), 1)\n"
         "except PermissionError as error: sys.exit('network' not in str(error))\n"
         "sys.exit(3)"
@@ -376,12 +380,12 @@ def test_the_child_knows_no_secret_and_has_no_network() -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
-def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.extract.isolate import _environment
+def test_the_environment_is_an_allow_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.extract.isolation.process import environment
 
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setenv("GRISTMILL_DATABASE_URL", "postgresql://secret")
-    passed = _environment()
+    passed = environment(tmp_path)
     assert "secret" not in " ".join(passed.values())
     assert passed["OMP_THREAD_LIMIT"] == passed["DO_NOT_TRACK"] == passed["SCARF_NO_ANALYTICS"] == "1"
 
@@ -419,3 +423,19 @@ def test_the_current_directory_cannot_pose_as_a_module(tmp_path: Path, monkeypat
     (tmp_path / "json.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
     assert "E-4012" in extract(_pdf(tmp_path / "a.pdf", [[(11, LONG)]])).text
+
+
+def test_what_a_parser_says_is_told_without_this_machine_s_paths(tmp_path: Path) -> None:
+    path = tmp_path / "a spooled file.docx"
+    path.write_bytes(b"x")
+    attachments = tmp_path / "attachments"
+    job = Job(path, sniff.DOCX, attachments=Attachments(attachments))
+    copy = Path(tempfile.gettempdir()) / "gristmill-x" / "document.docx"
+    cause = FileNotFoundError(2, "No such file", str(copy))
+    said = ValueError(f"cannot read {path} nor {str(path)!r}, nor {attachments / '0001.pdf'}: {cause}" + "x" * 500)
+    error = _failed(said, job, 0)
+    assert error.code == "parser_failed"
+    assert "cannot read the file nor 'the file', nor a temporary file" in error.cause
+    assert "No such file: 'a temporary file'" in error.cause
+    assert tempfile.gettempdir() not in error.cause
+    assert str(tmp_path) not in error.cause

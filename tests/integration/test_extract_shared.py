@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.web import load_pages, score
 from pipelines.errors import PermanentError
 from pipelines.extract import extract
 from pipelines.extract.ocr import installed_languages
@@ -47,10 +48,38 @@ def _words(text: str) -> str:
         ("tika__testEPUB.epub", "This is the text for chapter One"),
         ("unstructured__mime-word-encoded-subject.eml", "Simple email with ☸☿ Unicode subject"),
         ("unstructured__fake-text-utf-16-be.txt", "This is a test document"),
+        ("tika__english.cp500.txt", "IntelliStation POWER"),
+        ("tika__testRTFWordPadCzechCharacters.rtf", "Část svitku s textem Knihy Izajáš"),
+        ("tika__complex.mbox", "No you cannot raise this event yourself"),
+        ("markitdown__equations.docx", "For $m=1$"),
+        ("docling__csv-inconsistent-header.csv", "| a | b | c | d |"),
+        ("unstructured__fake-email-attachment.msg", "fake-attachment.txt"),
+        pytest.param("tika__testOCR.docx", "Happy New Year 2003!", marks=needs_tesseract),
     ],
 )
 def test_phrases(name: str, phrase: str) -> None:
     assert _words(phrase) in _words(extract(CORPUS / name).text)
+
+
+@pytest.mark.parametrize(
+    ("name", "attachments"),
+    [
+        ("tika__EmbeddedPDF.docx", ["oleObject1.pdf"]),
+        ("tika__test_recursive_embedded.docx", ["embed1.zip"]),
+        ("unstructured__fake-email-attachment.msg", ["fake-attachment.txt"]),
+    ],
+)
+def test_embedded_documents(name: str, attachments: list[str]) -> None:
+    assert [one.name for one in extract(CORPUS / name).attachments] == attachments
+
+
+def test_what_surrounds_a_page_is_left_out() -> None:
+    text = extract(CORPUS / "tika__boilerplate.html").text
+    assert "the real meat of the page" in text
+    assert "boilerplate" not in text
+    pages = list(load_pages(CORPUS))
+    assert len(pages) >= 11
+    assert score("ours", pages).f1 >= 0.9
 
 
 def test_pages_keep_their_numbers_and_their_layer() -> None:

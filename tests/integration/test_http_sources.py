@@ -7,17 +7,23 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from psycopg import Connection
+from psycopg.types.json import Jsonb
 
 from pipelines.errors import PermanentError
+from pipelines.types import PageReport
 from tests.fakes.http_service import client_of
+from tests.integration.test_page_ranges import park, read, take
 from worker.database import open_ledger
 from worker.embedded import Services
+from worker.ledger import Ledger
+from worker.page_ranges import PageRanges
 from worker.process import wait_for
 from worker.receivers.app import create_http_app
 from worker.settings import Settings
@@ -64,6 +70,43 @@ def test_a_source_tells_how_far_it_is(client: httpx.Client, settings: Settings, 
         "unlock it",
     )
     assert found["created_at"] and "token" not in found and "location" not in found
+
+
+def test_a_scan_tells_how_many_pages_are_read(client: httpx.Client, database: Connection[Any]) -> None:
+    id = park(Ledger(database), 10)
+    ranges = PageRanges(database)
+    ranges.save(take(ranges), read(1))
+    ranges.save(take(ranges), read(6))
+    found = client.get(f"/sources/{id}").json()
+    assert (found["state"], found["pages_done"], found["pages"]) == ("reading", 2, 10)
+    assert [one["id"] for one in client.get("/sources?state=reading").json()["sources"]] == [id]
+
+
+def test_pages_tell_how_they_were_read(client: httpx.Client, settings: Settings, database: Connection[Any]) -> None:
+    id = add(client, "doc:1")
+    assert client.get(f"/sources/{id}/pages").json() == {"id": id, "pages": []}
+    pages = [
+        PageReport(1, "text", "text"),
+        PageReport(2, "ocr", "no-text", 91.5, 90, "eng"),
+        PageReport(3, "ocr", "no-text", problem="worker-died"),
+        PageReport(4, "failed", "crashed"),
+    ]
+    report = Jsonb({"pages": [asdict(page) for page in pages]})
+    database.execute("update sources set report = %s where id = %s", (report, id))
+    found = client.get(f"/sources/{id}/pages").json()["pages"]
+    assert [page["number"] for page in found] == [1, 2, 3, 4]
+    assert found[1] == {
+        "number": 2, "decision": "ocr", "reason": "no-text", "confidence": 91.5, "rotation": 90, "languages": "eng",
+        "warning": "", "problem": "",
+    }  # fmt: skip
+    failed = client.get(f"/sources/{id}/pages?decision=failed").json()["pages"]
+    assert [(page["number"], page["reason"]) for page in failed] == [(4, "crashed")]
+    unread = client.get(f"/sources/{id}/pages?unread=true").json()["pages"]
+    assert [(page["number"], page["problem"]) for page in unread] == [(3, "worker-died"), (4, "")]
+    assert client.get(f"/sources/{id}/pages?decision=x").status_code == 422
+    assert client.get(f"/sources/{id + 1}/pages").status_code == 404
+    other = open_ledger(settings.model_copy(update={"tenant": "other"}), database).record("doc:x")
+    assert client.get(f"/sources/{other.source_id}/pages").status_code == 404
 
 
 def test_the_list_comes_in_pages_and_by_state_and_uri(

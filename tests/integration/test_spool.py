@@ -30,6 +30,12 @@ def test_the_same_bytes_are_kept_once(spool: Spool, tmp_path: Path) -> None:
     assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_file_is_copied_under_its_hash(spool: Spool, tmp_path: Path) -> None:
+    (tmp_path / "a.part").write_bytes(b"content")
+    assert spool.copy(tmp_path / "a.part", "a.pdf") == spool.put(b"content", "b.pdf")
+    assert (tmp_path / "a.part").exists()
+
+
 def test_too_much_leaves_nothing(spool: Spool, tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="more than the 100 bytes"), spool.open("a.txt") as incoming:
         for _ in range(11):

@@ -247,9 +247,15 @@ def test_children_read_the_very_settings_that_were_given(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("only", "watch", "names", "threads"),
     [
-        (None, False, ["ingest", "search", "http"], ["services", "sweep", "callbacks", "housekeeping"]),
-        (None, True, ["ingest", "search", "watcher", "http"], ["services", "sweep", "callbacks", "housekeeping"]),
-        ("worker", True, ["ingest", "search"], ["services", "sweep", "callbacks", "housekeeping"]),
+        (None, False, ["ingest", "search", "ocr", "http"], ["services", "sweep", "callbacks", "housekeeping"]),
+        (
+            None,
+            True,
+            ["ingest", "search", "ocr", "watcher", "http"],
+            ["services", "sweep", "callbacks", "housekeeping"],
+        ),
+        ("worker", True, ["ingest", "search", "ocr"], ["services", "sweep", "callbacks", "housekeeping"]),
+        ("ocr", False, ["ocr"], ["services", "sweep"]),
         ("watcher", False, ["watcher"], ["services"]),
     ],
 )
@@ -257,7 +263,11 @@ def test_what_runs_under_which_option(
     tmp_path: Path, only: Only | None, watch: bool, names: list[str], threads: list[str]
 ) -> None:
     settings = load_settings(
-        home=tmp_path, watch=(tmp_path,) if watch else (), ingest_concurrency=3, openai_api_key="secret"
+        home=tmp_path,
+        watch=(tmp_path,) if watch else (),
+        ingest_concurrency=3,
+        ocr_concurrency=4,
+        openai_api_key="secret",
     )
     found = children(settings, SERVICES, only)
     assert [child.name for child in found] == names
@@ -265,11 +275,10 @@ def test_what_runs_under_which_option(
     assert "secret" not in json.dumps([child.argv for child in found])
     if "ingest" in names:
         argv = found[0].argv
-        assert [argv[argv.index(option) + 1] for option in ("-A", "-Q", "-c")] == [
-            "worker.app",
-            "ingest",
-            "3",
-        ]
+        assert [argv[argv.index(option) + 1] for option in ("-A", "-Q", "-c")] == ["worker.app", "ingest", "3"]
+    if "ocr" in names:
+        argv = found[names.index("ocr")].argv
+        assert [argv[argv.index(option) + 1] for option in ("-A", "-Q", "-c")] == ["worker.app", "ocr", "4"]
 
 
 def test_a_home_that_exists_keeps_its_mode_and_a_new_one_is_closed(tmp_path: Path) -> None:

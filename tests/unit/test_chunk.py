@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.chunk import ChunkRules, chunk
 from pipelines.context import context_header
+from pipelines.errors import ConfigurationError
+from pipelines.store import _columns
 from pipelines.tokens import estimate_tokens
 from pipelines.types import BLOCK_SEPARATOR, Block, BlockKind, Chunk, Extracted
 
@@ -98,6 +100,22 @@ def test_page_is_that_of_the_first_block_and_a_page_break_is_no_boundary() -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("pages", "found"),
+    [((1, 1), (1, 1)), ((3, 4), (3, 4)), ((3, None), (3, 3)), ((None, 2), (None, None)), ((4, 3), (4, 4))],
+)
+def test_page_end(pages: tuple[int | None, int | None], found: tuple[int | None, int | None]) -> None:
+    (one,) = chunk(document(paragraph("On one.", pages[0]), paragraph("On two.", pages[1])), ChunkRules())
+    assert (one.page, one.page_end) == found
+
+
+@pytest.mark.parametrize(("page_end", "kept"), [(4, 4), (3, None), (None, None)])
+def test_page_end_is_kept_where_it_differs(page_end: int | None, kept: int | None) -> None:
+    one = Chunk(0, "text", None, (), 3, 0, 4, "english", 1, page_end)
+    facts = _columns(one, {"title": "Manual"})["metadata"].obj
+    assert (facts["page"], facts.get("page_end")) == (3, kept)
+
+
 def test_context_header_and_tokens() -> None:
     blocks = (heading("Manual", 1), paragraph("Intro."), heading("Safety", 2), paragraph("Mind the pump."))
     first, second = chunk(document(*blocks, title="Manual"), ChunkRules(), title="manual.pdf")
@@ -116,6 +134,10 @@ def test_context_header_and_tokens() -> None:
         ("Guide", ["Start", "Guide"], "Guide › Start › Guide"),
         (None, ["A\n b", "C"], "A b › C"),
         ("x" * 100, [], "x" * 79 + "…"),
+        ("x" * 5_000, [], "x" * 79 + "…"),
+        ("Guide", ["漢" * 90] * 2 + ["字" * 90, "A"], f"Guide › {'漢' * 79}… › {'字' * 79}… › A"),
+        ("Guide", ["漢" * 90, "字" * 90, "仮" * 90], f"Guide › {'漢' * 39}… › {'字' * 39}… › {'仮' * 39}…"),
+        ("A" * 77 + FAMILY + "B", [], "A" * 77 + "…"),
     ],
 )
 def test_context_header_forms(title: str | None, section: list[str], header: str | None) -> None:
@@ -145,6 +167,28 @@ def test_a_long_table_is_cut_between_rows_and_repeats_its_header(rule: str) -> N
     assert "\n".join(one.content.removeprefix(header) for one in chunks) == "\n".join(rows)
     assert all(estimate_tokens(one.content) <= 256 for one in chunks)
     assert "".join(document_.text[one.start : one.end] for one in chunks) == document_.text
+
+
+def test_a_wide_header_is_repeated_too() -> None:
+    header = f"| {' | '.join(f'Measured value {n}' for n in range(20))} |\n{'| --- ' * 20}|\n"
+    rows = [f"| {' | '.join(str(n + m) for m in range(20))} |" for n in range(30)]
+    chunks = chunk(document(Block("table", header + "\n".join(rows))), ChunkRules())
+    assert len(chunks) > 3
+    assert chunks[0].content.startswith(header.splitlines()[0])
+    assert all(one.content.startswith("| Measured va… | Measured va… |") for one in chunks[1:])
+    assert all(estimate_tokens(one.content) <= 256 for one in chunks)
+    assert [row for one in chunks for row in one.content.splitlines() if row in rows] == rows
+
+
+def test_a_heading_without_end_is_cut_short_in_the_path() -> None:
+    (*_, last) = chunk(document(heading("word " * 9_000, 1), paragraph("Text.")), ChunkRules())
+    assert [len(part) for part in last.section] == [200]
+
+
+@pytest.mark.parametrize(("tokens", "overlap"), [(0, 0), (256, 65), (64, 64), (64, 100), (256, -1)])
+def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"chunks of {tokens} tokens cannot overlap by {overlap}"):
+        ChunkRules(tokens, overlap)
 
 
 def test_code_is_cut_between_lines_and_keeps_its_indentation() -> None:
@@ -244,9 +288,9 @@ def test_spans_cover_the_text_once(extracted: Extracted, budget: int) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(documents, st.integers(32, 300), st.integers(0, 150))
-def test_no_content_is_over_the_budget(extracted: Extracted, budget: int, overlap: int) -> None:
-    for one in chunk(extracted, ChunkRules(budget, overlap)):
+@given(documents, st.integers(32, 300), st.integers(0, 4))
+def test_no_content_is_over_the_budget(extracted: Extracted, budget: int, share: int) -> None:
+    for one in chunk(extracted, ChunkRules(budget, budget * share // 16)):
         fits = estimate_tokens(one.content) <= budget
         assert fits or all(unicodedata.combining(char) for char in one.content[1:])  # a single huge grapheme
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipelines.chunk import ChunkRules, chunk
-from pipelines.context import code_headers, declarations
+from pipelines.context import MOST_TOKENS, code_headers, declarations
+from pipelines.tokens import estimate_tokens
 from pipelines.types import Block, Extracted
 
 
@@ -49,3 +50,17 @@ def test_chunks_of_code_carry_it_and_prose_does_not() -> None:
     assert only.indexed_text.endswith("def alpha():\n    pass")
     prose = Extracted("text/plain", None, (Block("paragraph", "class act"), Block("code", "def alpha(): ...")))
     assert {one.context for one in chunk(prose, ChunkRules())} == {None}
+
+
+def test_a_place_without_end_is_cut_short() -> None:
+    (header,) = code_headers("src/" + "deepFolder/" * 2_000 + "main.py", ["def one(): ..."])
+    assert header is not None
+    assert header.startswith("src/deepFolder/")
+    assert header.endswith("…\ndeep Folder\ndefines: def one")
+    assert estimate_tokens(header) <= MOST_TOKENS
+
+
+def test_headers_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 passages; a look at all that came before each would take minutes."""
+    headers = code_headers(None, ["def one(): ..."] + ["x = 1"] * 20_000 + ["def two(): ..."])
+    assert headers[1] == headers[20_000] == "in: def one\nthen: def two"

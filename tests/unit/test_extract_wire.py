@@ -7,17 +7,18 @@ import pytest
 
 from pipelines.errors import ConfigurationError, GristmillError, PermanentError, RetryableError, UnavailableError
 from pipelines.extract.attachments import Attachments
-from pipelines.extract.job import Job
-from pipelines.extract.rules import ExtractRules
-from pipelines.extract.wire import (
+from pipelines.extract.isolation.wire import (
     Request,
     dump_error,
     dump_request,
     dump_result,
+    load_blocks,
     load_error,
     load_request,
     load_result,
 )
+from pipelines.extract.job import Job
+from pipelines.extract.rules import ExtractRules
 from pipelines.types import Attachment, Block, Extracted, OcrPage, PageReport
 
 
@@ -25,15 +26,23 @@ def test_a_document_survives_the_pipe() -> None:
     extracted = Extracted(
         "application/pdf",
         "Tïtle",
-        (Block("heading", "A\u2028b", level=1, page=1), Block("table", "x | y")),
+        (Block("heading", "A\u2028b", level=1, page=1), Block("table", "x | y"), Block("code", "é\n" * 2**20)),
         (PageReport(1, "ocr", "no-text", 91.5), PageReport(2, "blank", "no-ink")),
         {"author": "Ana", "warnings": ["w"]},
         (Attachment("a.pdf", 12, "application/pdf", "/tmp/0000.pdf"),),
         (3, 4),
     )
-    line = dump_result(extracted)
-    assert "\n" not in line
-    assert load_result(json.loads(line)["result"]) == extracted
+    *parts, last = dump_result(extracted)
+    assert not any("\n" in line for line in (*parts, last))
+    blocks = [block for line in parts for block in load_blocks(json.loads(line)["blocks"])]
+    assert load_result(json.loads(last)["result"], blocks) == extracted
+
+
+def test_blocks_travel_in_lines_of_bounded_size() -> None:
+    extracted = Extracted("text/plain", None, tuple(Block("paragraph", "x" * 1000) for _ in range(5000)))
+    *parts, _ = dump_result(extracted)
+    assert len(parts) >= 5
+    assert max(map(len, parts)) < 2**20 + 2**18
 
 
 @pytest.mark.parametrize(

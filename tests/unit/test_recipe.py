@@ -13,7 +13,7 @@ from worker.ledger import Claim
 from worker.settings import load_settings
 
 CLAIM = Claim(
-    1, "t", "upload:a", "upload", 2, 1, 0, uuid4(), b"", None, 1, {"team": "blue", "a": 1}, None, "a.txt", None
+    1, "t", "upload:a", "upload", 2, 1, 0, uuid4(), b"", None, 1, {"team": "blue", "a": 1}, None, "a.txt", None, 0
 )
 
 
@@ -45,3 +45,8 @@ def test_settings_model_and_suffix_count(tmp_path: Path) -> None:
     }
     assert len(found) == 5
     assert recipe(settings, "model", CLAIM, ".TXT") == recipe(settings, "model", CLAIM, ".txt")
+
+
+def test_where_pages_are_read_does_not_count(tmp_path: Path) -> None:
+    here, there = (load_settings(home=tmp_path, ocr_inline_pages=pages) for pages in (0, 1000))
+    assert recipe(here, "model", CLAIM, ".pdf") == recipe(there, "model", CLAIM, ".pdf")

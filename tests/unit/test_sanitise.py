@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 import unicodedata
 
 import pytest
@@ -54,3 +55,20 @@ def test_whatever_comes_in_can_be_stored_and_a_second_pass_changes_nothing(text:
 
 def test_a_line_is_one_line() -> None:
     assert sanitise_line(" a\n b ") == "a b"
+
+
+@given(st.text(alphabet=st.sampled_from("ab \t\u1680\u3000\u00a0"), max_size=60))
+def test_spaces_of_every_kind_become_single_ones(text: str) -> None:
+    assert sanitise(text) == " ".join(text.split())
+
+
+def test_the_words_of_a_large_text_are_not_held_one_by_one() -> None:
+    text = "a  word " * 2**19
+    tracemalloc.start()
+    try:
+        clean = sanitise(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert clean == ("a word " * 2**19).strip()
+    assert peak < 3 * len(text)

@@ -45,6 +45,7 @@ def _image(kind: str) -> bytes:
         ("a", _image("GIF"), "image/gif"),
         ("a.bin", _zip({"mimetype": kinds.EPUB, "META-INF/container.xml": ""}), kinds.EPUB),
         ("a.bin", _zip({"mimetype": kinds.ODT}), kinds.ODT),
+        ("a.xlsx", _zip({"[Content_Types].xml": "", "xl/workbook.bin": ""}), kinds.XLSB),
         ("a.zip", _zip({"notes.txt": "hello"}), kinds.ZIP),
         ("a.docx", _docx()[:900], kinds.BROKEN),
         ("a.odt", b"this is no archive", kinds.BROKEN),
@@ -60,6 +61,8 @@ def _image(kind: str) -> bytes:
         ("a.eml", b"Subject: hi\n\nbody", kinds.EMAIL),
         ("a", b"From: a@b\nTo: c@d\nSubject: hi\n\nbody", kinds.EMAIL),
         ("a", b"From a@b Mon Jan 1\nFrom: a@b\nSubject: hi\n\nbody", kinds.MBOX),
+        ("a.eml", b"ARC-Seal: i=1\nSubject: hi\n\nbody", kinds.EMAIL),
+        ("a.mht", b"MIME-Version: 1.0\nContent-Type: multipart/related; boundary=q\n\n--q", kinds.EMAIL),
         ("a.eml", b"nothing of a mail", kinds.TEXT),
         ("a", b"plain words", kinds.TEXT),
         ("a.xml", b"<?xml version='1.0'?><a/>", kinds.XML),
@@ -71,6 +74,7 @@ def test_content_decides(tmp_path: Path, name: str, content: bytes, expected: st
     path = tmp_path / name
     path.write_bytes(content)
     assert sniff(path) == expected
+    assert kinds.sniff_content(content, name) == expected
 
 
 def test_the_name_given_refines_text_only(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands about documents: ingest, status, sources, retry, delete."""
+"""Commands about documents: ingest, status, sources, pages, retry, delete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipelines.errors import GristmillError, PermanentError
 from worker.app import connect_app
-from worker.broker import Broker
+from worker.broker import OCR_QUEUE, Broker
 from worker.cli.output import Json, console, errors, fail, print_json, print_table, settings
 from worker.database import open_database, open_ledger
 from worker.places import file_uri, local_path
@@ -23,7 +23,7 @@ from worker.watchers.fingerprint import FileStat, fingerprint
 from worker.watchers.ignore import Ignore
 from worker.watchers.scan import missing_files, scan
 
-STATES = ("pending", "leased", "done", "failed", "dead", "deleted")
+STATES = ("pending", "leased", "reading", "done", "failed", "dead", "deleted")
 SOURCE = """
 select id, uri, state, version, attempts, mime, title, pages, pages_done, chunks, tokens,
        error_code, error_cause, error_remedy, next_at, event_at, searchable_at
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command()(ingest)
     app.command()(status)
     app.command()(sources)
+    app.command()(pages)
     app.command()(retry)
     app.command()(delete)
 
@@ -84,15 +85,20 @@ def status(as_json: Json = False) -> None:
         row = connection.execute(
             "select (select count(*) from documents),"
             " (select extract(epoch from now() - min(event_at))::float8 from sources"
-            "  where state in ('pending', 'leased')),"
-            " (select model from index_models), (select dimensions from index_models)"
+            "  where state in ('pending', 'leased', 'reading')),"
+            " (select model from index_models), (select dimensions from index_models),"
+            " (select coalesce(sum(pages_done), 0) from page_ranges),"
+            " (select coalesce(sum(cardinality(pages)), 0) from page_ranges)"
         ).fetchone()
     assert row is not None
+    broker = Broker(connect_app(found))
     answer: dict[str, Any] = {
         "sources": {state: counts.get(state, 0) for state in STATES},
         "chunks": row[0],
         "oldest_waiting_seconds": row[1],
-        "queue": Broker(connect_app(found)).waiting(),
+        "ocr": {"pages_done": row[4], "pages": row[5]},
+        "queue": broker.waiting(),
+        "ocr_queue": broker.waiting(OCR_QUEUE),
         "model": row[2],
         "dimensions": row[3],
         "home": str(found.home),
@@ -103,6 +109,8 @@ def status(as_json: Json = False) -> None:
     print_table(["state", "documents"], [(state, counts.get(state, 0)) for state in STATES])
     waiting = f"oldest waiting for {row[1]:.0f} s" if row[1] is not None else "nothing waiting"
     queue = "not reachable" if answer["queue"] is None else f"{answer['queue']} wake-ups"
+    if row[5]:
+        console.print(f"OCR of long scans: {row[4]} of {row[5]} pages done")
     console.print(f"{row[0]} chunks; {waiting}; broker: {queue}; model: {row[2]} ({row[3]} dimensions)")
     if counts.get("failed") or counts.get("dead"):
         console.print("causes and remedies: gristmill sources --state failed (or dead)")
@@ -123,6 +131,30 @@ def sources(
         print_json(rows)
     else:
         _print_sources(rows)
+
+
+def pages(
+    target: Annotated[str, typer.Argument(help="A path, uri or id")],
+    as_json: Json = False,
+) -> None:
+    """Show page by page how a document was read when it was last indexed: text layer or OCR, why, and how sure."""
+    with open_database(settings(), application="gristmill cli") as connection:
+        row = connection.execute(
+            "select id, coalesce(report->'pages', '[]') from sources where uri = %s and tenant = %s",
+            (_uri(connection, target), settings().tenant),
+        ).fetchone()
+    if row is None:
+        raise PermanentError("unknown_source", f"{target} is not in the index", "see: gristmill sources")
+    if as_json:
+        print_json({"id": row[0], "pages": row[1]})
+    elif not row[1]:
+        console.print("no pages: its format has none, or it has not been read yet")
+    else:
+        columns = ("number", "decision", "reason", "confidence", "rotation", "languages", "problem", "warning")
+        cells = [tuple("" if page.get(name) is None else page[name] for name in columns) for page in row[1]]
+        print_table(
+            ["page", "read from", "because", "sure in %", "turned by", "languages", "problem", "warning"], cells
+        )
 
 
 def retry(
@@ -180,7 +212,8 @@ def _wait(connection: Connection[Any], ids: Sequence[int]) -> None:
         bar = progress.add_task("indexing", total=len(ids))
         while True:
             row = connection.execute(
-                "select count(*) filter (where state in ('pending', 'leased')) from sources where id = any(%s)",
+                "select count(*) filter (where state in ('pending', 'leased', 'reading')) from sources"
+                " where id = any(%s)",
                 (list(ids),),
             ).fetchone()
             left = row[0] if row else 0
@@ -199,7 +232,7 @@ def _print_sources(rows: Sequence[dict[str, Any]]) -> None:
     def story(row: dict[str, Any]) -> str:
         if row["error_cause"]:
             return f"{row['error_cause']}\n→ {row['error_remedy']}"
-        if row["state"] == "leased" and row["pages"]:
+        if row["state"] in ("leased", "reading") and row["pages"]:
             return f"page {row['pages_done'] or 0} of {row['pages']}"
         return f"{row['chunks']} chunks" if row["chunks"] else ""
 

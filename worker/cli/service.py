@@ -17,6 +17,7 @@ class Part(StrEnum):
     """What `up --only` can run on a machine of its own."""
 
     WORKER = "worker"
+    OCR = "ocr"
     WATCHER = "watcher"
     HTTP = "http"
 

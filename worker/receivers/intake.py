@@ -26,7 +26,7 @@ from worker.spool import Spooled
 
 FIRST_POLL_SECONDS = 0.05
 LONGEST_POLL_SECONDS = 0.5
-WAITING = ("pending", "leased")
+WAITING = ("pending", "leased", "reading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Taken(BaseModel):
     uri: str = Field(examples=["crm:contract/4711"])
     version: int = Field(description="Raised by every change", examples=[1])
     unchanged: bool = Field(description="The same uri with the same content is in the index already")
-    state: str = Field(description="pending, leased, done, failed, dead or deleted", examples=["pending"])
+    state: str = Field(description="pending, leased, reading, done, failed, dead or deleted", examples=["pending"])
     code: str | None = Field(None, description="If it failed: a stable name of the kind of failure")
     cause: str | None = Field(None, description="If it failed: why, in plain words")
     remedy: str | None = Field(None, description="If it failed: what to do about it")

@@ -17,15 +17,15 @@ from worker.receivers.problems import ProblemError
 
 router = APIRouter(tags=["sources"])
 
-State = Literal["pending", "leased", "done", "failed", "dead", "deleted"]
+State = Literal["pending", "leased", "reading", "done", "failed", "dead", "deleted"]
 
 Reader = Annotated[Caller, Depends(require("ingest"))]
 SourceId = Annotated[int, Path(ge=1, le=MOST_ID, examples=[42])]
 WantedUri = Annotated[str, Query(min_length=1, max_length=2048, pattern=r"^[^\x00]*$", examples=["crm:contract/4711"])]
 
 COLUMNS = (
-    "id, uri, kind, state, version, error_code as code, error_cause as cause, error_remedy as remedy, attempts,"
-    " filename, title, mime, metadata, pages, pages_done, chunks, created_at, event_at, updated_at, next_at,"
+    "id, uri, kind, parent_id, state, version, error_code as code, error_cause as cause, error_remedy as remedy,"
+    " attempts, filename, title, mime, metadata, pages, pages_done, chunks, created_at, event_at, updated_at, next_at,"
     " searchable_at"
 )
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such document"}}
@@ -36,8 +36,12 @@ class Source(BaseModel):
 
     id: int = Field(examples=[42])
     uri: str = Field(examples=["crm:contract/4711"])
-    kind: str = Field(description="file, upload, text or url")
-    state: State = Field(description="failed: these bytes cannot be read; dead: given up after several attempts")
+    kind: str = Field(description="file, upload, text, url, or attachment: found inside another document")
+    parent_id: int | None = Field(description="Of an attachment: the document it was found inside of")
+    state: State = Field(
+        description="reading: its pages are with the OCR workers; failed: these bytes cannot be read;"
+        " dead: given up after several attempts"
+    )
     version: int = Field(description="Raised by every change")
     code: str | None = Field(description="Of the last error: a stable name")
     cause: str | None = Field(description="Of the last error: why, in plain words")
@@ -48,7 +52,7 @@ class Source(BaseModel):
     mime: str | None
     metadata: dict[str, Any]
     pages: int | None
-    pages_done: int | None = Field(description="Progress, while it is leased")
+    pages_done: int | None = Field(description="Progress, while it is leased or reading: of all workers together")
     chunks: int | None = Field(description="How many passages are in the index")
     created_at: datetime
     event_at: datetime = Field(description="When the last change arrived")
@@ -62,6 +66,33 @@ class Sources(BaseModel):
 
     sources: list[Source]
     next: int | None = Field(description="Give it as `after` to get the next page; null on the last")
+
+
+class Page(BaseModel):
+    """What was done with one page, and why."""
+
+    number: int = Field(description="1-based", examples=[1])
+    decision: Literal["text", "ocr", "blank", "failed"] = Field(
+        description="Text layer, OCR, or failed: it could not be looked at"
+    )
+    reason: str = Field(description="The rule that decided; of a failed page, what went wrong", examples=["no-text"])
+    confidence: float | None = Field(None, description="Mean OCR word confidence, 0 to 100; null without OCR")
+    rotation: int = Field(0, description="Degrees, clockwise, by which OCR turned the page")
+    languages: str = Field("", description="Tesseract codes it was read with; empty without OCR")
+    warning: str = Field("", description="What a reader of the text should know, if anything")
+    problem: str = Field("", description="Why nothing of what OCR read could be used; its text layer is kept")
+
+    @property
+    def unread(self) -> bool:
+        """Whether there is, or may be, something on it that could not be read."""
+        return self.decision == "failed" or bool(self.problem)
+
+
+class Pages(BaseModel):
+    """The pages of a document as it is indexed."""
+
+    id: int = Field(examples=[42])
+    pages: list[Page] = Field(description="Empty for formats without pages, and until it was read once")
 
 
 class Deleted(BaseModel):
@@ -112,6 +143,28 @@ def read_source(context: Shared, _caller: Reader, id: SourceId) -> Source:
     """State, cause and remedy of a failure, and progress in pages."""
     with context.connection() as connection:
         return _source(context, connection, id)
+
+
+@router.get("/sources/{id}/pages", summary="How each page of a document was read", responses=NOT_FOUND)
+def read_pages(
+    context: Shared,
+    _caller: Reader,
+    id: SourceId,
+    decision: Annotated[
+        Literal["text", "ocr", "blank", "failed"] | None, Query(description="Only pages of this decision")
+    ] = None,
+    unread: Annotated[bool, Query(description="Only pages that failed or have a problem")] = False,
+) -> Pages:
+    """What was done page by page when it was last indexed: text layer or OCR, why, and how sure OCR was."""
+    with context.connection() as connection:
+        row = connection.execute(
+            "select coalesce(report->'pages', '[]') from sources where tenant = %s and id = %s",
+            (context.settings.tenant, id),
+        ).fetchone()
+    if row is None:
+        raise _unknown(f"id {id}")
+    pages = [Page.model_validate(page) for page in row[0]]
+    return Pages(id=id, pages=[page for page in pages if decision in (None, page.decision) and page.unread >= unread])
 
 
 @router.delete("/sources/{id}", summary="Take a document out of the index", responses=NOT_FOUND)

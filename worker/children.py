@@ -1,0 +1,147 @@
+"""Documents found inside documents: each becomes a source of its own, below the one it was found in.
+
+Children are recorded in the very transaction that commits their parent, so that the two never disagree: a new child is
+due, one whose bytes are the same is left alone, one that is no longer inside is deleted. Their bytes lie in the spool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from psycopg import Connection
+from psycopg.types.json import Jsonb
+
+from pipelines.types import Attachment
+from worker import ledger_statements as statements
+from worker.spool import Spool
+
+_STEP = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A document found inside another: its name there, its name in the spool, the SHA-256 of its bytes in hex."""
+
+    name: str
+    location: str
+    digest: str
+
+
+def spool_attachments(attachments: Sequence[Attachment], spool: Spool) -> list[Child]:
+    """Move the bytes of attachments into the spool."""
+    children = []
+    for one in attachments:
+        if one.path is None:
+            continue
+        with Path(one.path).open("rb") as file, spool.open(one.name) as incoming:
+            while piece := file.read(_STEP):
+                incoming.write(piece)
+            spooled = incoming.finish()
+        Path(one.path).unlink()
+        children.append(Child(one.name, spooled.name, spooled.digest))
+    return children
+
+
+def child_uri(parent: str, name: str) -> str:
+    """Identity of a document found inside another: a fragment of the outermost one's uri."""
+    return f"{parent}{'/' if '#' in parent else '#'}attachments/{quote(name, safe='')}"
+
+
+def record_children(
+    connection: Connection[Any],
+    parent: int,
+    *,
+    tenant: str,
+    uri: str,
+    depth: int,
+    language: str | None,
+    metadata: Mapping[str, Any],
+    children: Sequence[Child],
+) -> None:
+    """Make the children of a source those given. Call inside the transaction that holds the parent's ledger row.
+
+    Args:
+        depth: of the parent: 0 for a document that came by itself.
+        metadata: what children inherit, but for a title.
+    """
+    uris = [child_uri(uri, child.name) for child in children]
+    inherited = {key: value for key, value in metadata.items() if key != "title"}
+    facts = hashlib.sha256(json.dumps(inherited, sort_keys=True).encode()).hexdigest()[:16]
+    gone = connection.execute(
+        "select id from sources where parent_id = %s and state <> 'deleted' and uri <> all(%s) for update",
+        (parent, uris),
+    ).fetchall()
+    for (row_id,) in gone:
+        delete_source(connection, row_id)
+    for child, own in zip(children, uris, strict=True):
+        values = {
+            "tenant": tenant,
+            "uri": own,
+            "kind": "attachment",
+            "fingerprint": f"{child.digest}:{facts}",
+            "metadata": Jsonb(inherited),
+            "keep_metadata": False,
+            "location": child.location,
+            "filename": child.name,
+            "language": language,
+            "force": False,
+        }
+        connection.execute(statements.RECORD, values)
+        connection.execute(
+            "update sources set parent_id = %s, depth = %s where tenant = %s and uri = %s and parent_id is null",
+            (parent, depth + 1, tenant, own),
+        )
+
+
+def delete_source(connection: Connection[Any], source_id: int) -> None:
+    """Take a source whose row the caller has locked out of the index, with everything found inside it."""
+    for row_id in (source_id, *_below(connection, source_id)):
+        connection.execute("delete from documents where source_id = %s", (row_id,))
+        connection.execute(statements.DELETE, (row_id,))
+
+
+def move_children(connection: Connection[Any], source_id: int, old: str, new: str) -> None:
+    """After a rename of their parent: children keep their rows and chunks, under uris that begin with the new one.
+
+    The caller has locked the parent's row.
+    """
+    for row_id in _below(connection, source_id):
+        values = {"id": row_id, "old": old, "new": new}
+        connection.execute(
+            "delete from sources where state = 'deleted' and (tenant, uri) ="
+            " (select tenant, %(new)s || substr(uri, length(%(old)s) + 1) from sources where id = %(id)s)",
+            values,
+        )
+        connection.execute(
+            "update sources set uri = %(new)s || substr(uri, length(%(old)s) + 1), updated_at = now()"
+            " where id = %(id)s",
+            values,
+        )
+        connection.execute(
+            "update sources c set metadata = c.metadata || jsonb_build_object('parent_uri', p.uri)"
+            " from sources p where p.id = c.parent_id and c.id = %(id)s",
+            values,
+        )
+        connection.execute(
+            "update documents d set updated_at = now(),"
+            " metadata = d.metadata || jsonb_build_object('uri', c.uri, 'parent_uri', p.uri)"
+            " from sources c join sources p on p.id = c.parent_id where c.id = %(id)s and d.source_id = c.id",
+            values,
+        )
+
+
+def _below(connection: Connection[Any], source_id: int) -> Iterator[int]:
+    """Ids of all that was found inside a source, at any depth, parents first; their rows are locked."""
+    level = [source_id]
+    while level:
+        rows = connection.execute(
+            "select id from sources where parent_id = any(%s) and state <> 'deleted' order by id for update", (level,)
+        ).fetchall()
+        level = [row[0] for row in rows]
+        yield from level

@@ -1,0 +1,199 @@
+"""One claimed range of pages, from the bytes of its document to their text."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from pipelines.errors import ConfigurationError, GristmillError, PermanentError, RetryableError, UnavailableError
+from pipelines.extract import recognise
+from pipelines.extract.rules import ExtractRules
+from pipelines.types import OcrPage
+from worker.content import open_spool
+from worker.database import open_database, open_page_ranges
+from worker.ingest import extract_rules, hash_file, unexpected
+from worker.lease import FencedError, kept_lease
+from worker.page_ranges import WORKER_DIED, OcrRecipe, RangeClaim, Saved
+from worker.places import local_path
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class _BytesError(RetryableError):
+    """The bytes cannot be had from this machine, which is no page's fault."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """A claim and how far it is.
+
+    Attributes:
+        left: numbers of the pages to be read, the one that is being read first.
+        saved: what became of the last one that was read.
+    """
+
+    claim: RangeClaim
+    left: list[int]
+    saved: Saved = "kept"
+
+    def __str__(self) -> str:
+        return f"pages {self.claim.pages[0]} to {self.claim.pages[-1]} of {self.claim.uri}"
+
+
+class OcrWorker:
+    """Claims due ranges and reads their pages. One a process; it owns its connection."""
+
+    def __init__(self, settings: Settings, *, released: Callable[[], object] = lambda: None) -> None:
+        """
+        Args:
+            released: called when all pages of a document are read, so that it is due again.
+        """
+        self._settings = settings
+        self._released = released
+        self._connection: Connection[Any] | None = None
+
+    def work(self, *, seconds: float) -> int:
+        """Take due ranges one after the other until none is left or the time is up.
+
+        Returns:
+            How many ranges were worked on, whatever became of them.
+        """
+        until = time.monotonic() + seconds
+        done = 0
+        while time.monotonic() < until:
+            try:
+                if not self._work_one():
+                    break
+            except (psycopg.OperationalError, UnavailableError) as error:
+                # The lease runs out by itself and the sweep announces the range again.
+                log.warning("lost the database: %s", str(error).strip().splitlines()[0])
+                self.close()
+                break
+            done += 1
+        return done
+
+    def close(self) -> None:
+        """Give up the connection; the next claim opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Connection[Any]:
+        if self._connection is None or self._connection.closed or self._connection.broken:
+            self._connection = open_database(self._settings, application="gristmill ocr")
+        return self._connection
+
+    def _work_one(self) -> bool:
+        ranges = open_page_ranges(self._settings, self._connected())
+        claim = ranges.claim()
+        if claim is None:
+            return False
+        work = _Work(claim, claim.left)
+        began = time.monotonic()
+        try:
+            saved = self._read(work)
+        except FencedError:
+            saved = "fenced"
+        except psycopg.OperationalError:
+            raise
+        except Exception as error:
+            known = error if isinstance(error, GristmillError) else unexpected(error)
+            if isinstance(known, ConfigurationError):
+                known = UnavailableError(known.code, known.cause, known.remedy)
+            saved = ranges.fail(claim, known, None if isinstance(known, _BytesError) else work.left[0])
+            log.log(
+                logging.WARNING if isinstance(error, GristmillError) else logging.ERROR,
+                "%s: %s",
+                work,
+                known,
+                exc_info=None if isinstance(error, GristmillError) else error,
+            )
+        log.info("%s in %.2f s: %s", saved, time.monotonic() - began, work)
+        if saved == "released":
+            self._released()
+        return True
+
+    def _read(self, work: _Work) -> Saved:
+        """Read what is left of a range.
+
+        Raises:
+            FencedError, GristmillError: it broke off; the pages that were read until then are kept.
+        """
+        claim = work.claim
+        ranges = open_page_ranges(self._settings, self._connected())
+        recipe = OcrRecipe.parse(claim.recipe)
+        rules = replace(extract_rules(self._settings), ocr_languages=recipe.languages, ocr_dpi=recipe.dpi)
+
+        def renew(connection: Connection[Any], _: object) -> bool:
+            return open_page_ranges(self._settings, connection).renew(claim)
+
+        with kept_lease(self._settings, claim.uri, renew) as lease:
+
+            def save(page: OcrPage) -> None:
+                lease.check()
+                work.saved = ranges.save(claim, page)
+                if work.saved == "fenced":
+                    raise FencedError
+                work.left.remove(page.number)
+
+            if claim.attempts > ranges.max_attempts:
+                log.error("the worker died %d times over page %d: %s", claim.attempts - 1, work.left[0], work)
+                save(OcrPage(work.left[0], problem=WORKER_DIED))
+            path = self._bytes(claim)
+            if path is None:
+                return ranges.give_back(claim)
+            while work.left:
+                self._recognise(path, work, rules, save)
+        return work.saved
+
+    def _recognise(self, path: Path, work: _Work, rules: ExtractRules, save: Callable[[OcrPage], None]) -> None:
+        """Run one process over the pages that are left. It reads them all, or some and stumbles over the next.
+
+        A page is held to be at fault once a process has begun with it and got no further; a document, where no page
+        was begun at all.
+        """
+        before = list(work.left)
+        begun: set[int] = set()
+        try:
+            recognise(
+                path, before, save, name=work.claim.name, rules=rules, progress=lambda page, pages: begun.add(page)
+            )
+        except (PermanentError, RetryableError) as error:
+            if not work.left:
+                return  # all that was wanted is read and kept
+            if not isinstance(error, PermanentError):
+                raise
+            if error.code in ("vanished", "unreadable"):
+                raise _BytesError(error.code, error.cause, error.remedy) from error
+            if error.code == "ocr_unavailable":  # here; it was there where the document was parked
+                raise UnavailableError(error.code, error.cause, error.remedy) from error
+            if work.left != before:
+                return
+            log.warning("page %d: %s: %s", before[0], error, work)
+            for number in before[:1] if begun else before:
+                save(OcrPage(number, problem=error.code.replace("_", "-")))
+        else:
+            if work.left == before:
+                raise RetryableError("no_pages", "the process that does OCR ended without a page", "see the log")
+
+    def _bytes(self, claim: RangeClaim) -> Path | None:
+        """The file whose pages are to be read; None where it is another one by now."""
+        if claim.location is not None:  # named by its content
+            path = open_spool(self._settings).path(claim.location)
+            if not path.is_file():
+                raise _BytesError("vanished", f"{path} is gone", "let all workers have the same spool")
+            return path
+        path = local_path(claim.uri)
+        try:
+            digest = hash_file(path, self._settings.max_bytes)
+        except (PermanentError, RetryableError) as error:
+            raise _BytesError(error.code, error.cause, error.remedy) from error
+        return path if digest == claim.content_hash else None
