@@ -56,15 +56,17 @@ def group_lines(lines: Sequence[Line]) -> Iterator[Group]:
     """Gather lines into groups; each stays on one page."""
     usual = _usual_pitch(lines)
     group: list[Line] = []
-    pitch = 0.0
+    pitch = widest = 0.0
     for line in lines:
         if group:
-            if _continues(group, line, pitch or usual * line.size):
+            if _continues(group, line, pitch or usual * line.size, widest):
                 pitch = group[-1].last_bottom - line.bottom
             else:
                 yield _group(group)
                 group, pitch = [], 0.0
         group.append(line)
+        if line.right > widest or len(group) == 1:
+            widest = line.right
     if group:
         yield _group(group)
 
@@ -175,8 +177,13 @@ def _body(groups: Sequence[Group]) -> tuple[float, bool]:
     return max(weight, key=weight.__getitem__) if weight else 0.0, bold > 0.5 * total
 
 
-def _continues(group: list[Line], line: Line, pitch: float) -> bool:
-    """Whether `line` goes on with the paragraph (or rows) of `group`, whose last two lines are `pitch` apart."""
+def _continues(group: list[Line], line: Line, pitch: float, widest: float) -> bool:
+    """Whether `line` goes on with the paragraph (or rows) of `group`.
+
+    Args:
+        pitch: how far the last two lines of the group are apart.
+        widest: how far to the right its lines reach.
+    """
     last = group[-1]
     if line.page != last.page or line.level != last.level or line.table or last.table:
         return False
@@ -204,8 +211,8 @@ def _continues(group: list[Line], line: Line, pitch: float) -> bool:
         return False
     # A line that ends far from the right margin ends its paragraph.
     if ended or not line.text[:1].islower():
-        widest = max(member.right for member in group)
-        return last.right >= line.left + 0.75 * (max(widest, line.right) - line.left)
+        reach = widest if widest > line.right else line.right
+        return last.right >= line.left + 0.75 * (reach - line.left)
     return True
 
 
