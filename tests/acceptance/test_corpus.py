@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.formats import CORPUS, Expectation, load_expectations, shortcomings
+from bench.web import load_pages, score
 from pipelines.extract.ocr import installed_languages
 from worker.cli.extract import describe
 from worker.settings import Settings
@@ -36,6 +37,12 @@ def test_every_file_has_its_expectation() -> None:
 @pytest.mark.parametrize("wanted", [expectation(row) for row in load_expectations()])
 def test_a_file_is_read_as_it_should_be(wanted: Expectation) -> None:
     assert shortcomings(wanted, describe(CORPUS / wanted.file, wanted.file, Settings())) == []
+
+
+def test_web_pages_are_told_from_what_surrounds_them() -> None:
+    pages = list(load_pages(CORPUS))
+    assert len(pages) >= 11
+    assert score("ours", pages).f1 >= 0.9
 
 
 @pytest.mark.parametrize(
