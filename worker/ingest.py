@@ -19,11 +19,9 @@ from pipelines.chunk import ChunkRules, chunk
 from pipelines.embed import Embedder, limit_of
 from pipelines.embed.cache import embed_chunks
 from pipelines.errors import (
-    ConfigurationError,
     GristmillError,
     PermanentError,
     RetryableError,
-    UnavailableError,
 )
 from pipelines.extract import extract
 from pipelines.extract.attachments import MAX_DEPTH
@@ -35,7 +33,8 @@ from pipelines.store import PostgresVectors
 from pipelines.types import Extracted
 from worker.children import spool_attachments
 from worker.content import Content, content_of, open_spool
-from worker.database import open_database, open_ledger, open_page_ranges
+from worker.database import open_ledger, open_page_ranges
+from worker.drain import Drain, to_record
 from worker.lease import FencedError, Pages, kept_lease
 from worker.ledger import Claim, Outcome
 from worker.page_ranges import OcrRecipe, Parked
@@ -88,8 +87,10 @@ def recipe(settings: Settings, model: str, claim: Claim, suffix: str) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class Ingester:
-    """Claims due documents and brings them into the index. One a process; it owns its connection."""
+class Ingester(Drain):
+    """Claims due documents and brings them into the index."""
+
+    application = "gristmill ingest"
 
     def __init__(
         self, settings: Settings, embedder: Embedder, *, parked: Callable[[int], object] = lambda ranges: None
@@ -98,42 +99,12 @@ class Ingester:
         Args:
             parked: called with a number of page ranges that wait for the OCR workers.
         """
-        self._settings = settings
+        super().__init__(settings)
         self._embedder = embedder
         self._parked = parked
-        self._connection: Connection[Any] | None = None
 
-    def work(self, *, seconds: float) -> int:
-        """Take due documents one after the other until none is left or the time is up.
-
-        Returns:
-            How many documents were worked on, whatever became of them.
-        """
-        until = time.monotonic() + seconds
-        done = 0
-        while time.monotonic() < until:
-            try:
-                if not self._work_one():
-                    break
-            except (psycopg.OperationalError, UnavailableError) as error:
-                # The lease runs out by itself and the sweep announces the row again.
-                log.warning("lost the database: %s", str(error).strip().splitlines()[0])
-                self.close()
-                break
-            done += 1
-        return done
-
-    def close(self) -> None:
-        """Give up the connection; the next claim opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connected(self) -> Connection[Any]:
-        if self._connection is None or self._connection.closed or self._connection.broken:
-            self._connection = open_database(self._settings, application="gristmill ingest")
-            check_model(self._connection, self._embedder)
-        return self._connection
+    def _check(self, connection: Connection[Any]) -> None:
+        check_model(connection, self._embedder)
 
     def _work_one(self) -> bool:
         ledger = open_ledger(self._settings, self._connected())
@@ -148,17 +119,16 @@ class Ingester:
         except psycopg.OperationalError:
             raise
         except Exception as error:
-            known = error if isinstance(error, GristmillError) else unexpected(error)
-            if isinstance(known, ConfigurationError):
-                known = UnavailableError(known.code, known.cause, known.remedy)
+            known = to_record(error)
             state = ledger.fail(claim, known)
+            foreseen = isinstance(error, GristmillError)
             log.log(
-                logging.ERROR if known is not error and not isinstance(error, ConfigurationError) else logging.WARNING,
+                logging.WARNING if foreseen else logging.ERROR,
                 "%s: %s: %s",
                 state or "dropped",
                 claim.uri,
                 known,
-                exc_info=error if not isinstance(error, GristmillError) else None,
+                exc_info=None if foreseen else error,
             )
         else:
             log.info("%s in %.2f s: %s", note, time.monotonic() - began, claim.uri)
@@ -268,12 +238,6 @@ def hash_file(path: Path, max_bytes: int) -> bytes:
         raise PermanentError("vanished", f"{path} is gone", "put it back, or delete it from the index") from error
     except OSError as error:
         raise RetryableError("unreadable", f"{path} cannot be read: {error.strerror}", "check the disk") from error
-
-
-def unexpected(error: Exception) -> RetryableError:
-    """An error that nobody foresaw, as one that may pass."""
-    first = (str(error).strip() or "no message").splitlines()[0][:300]
-    return RetryableError("internal_error", f"{type(error).__name__}: {first}", "see the log for the traceback")
 
 
 def _report(found: Extracted) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from pipelines.errors import ConfigurationError, GristmillError, PermanentError, RetryableError, UnavailableError
+from pipelines.errors import GristmillError, PermanentError, RetryableError, UnavailableError
 from pipelines.extract import recognise
 from pipelines.extract.rules import ExtractRules
 from pipelines.types import OcrPage
 from worker.content import open_spool
-from worker.database import open_database, open_page_ranges
-from worker.ingest import extract_rules, hash_file, unexpected
+from worker.database import open_page_ranges
+from worker.drain import Drain, to_record
+from worker.ingest import extract_rules, hash_file
 from worker.lease import FencedError, kept_lease
 from worker.page_ranges import WORKER_DIED, OcrRecipe, RangeClaim, Saved
 from worker.places import local_path
@@ -48,48 +49,18 @@ class _Work:
         return f"pages {self.claim.pages[0]} to {self.claim.pages[-1]} of {self.claim.uri}"
 
 
-class OcrWorker:
-    """Claims due ranges and reads their pages. One a process; it owns its connection."""
+class OcrWorker(Drain):
+    """Claims due ranges and reads their pages."""
+
+    application = "gristmill ocr"
 
     def __init__(self, settings: Settings, *, released: Callable[[], object] = lambda: None) -> None:
         """
         Args:
             released: called when all pages of a document are read, so that it is due again.
         """
-        self._settings = settings
+        super().__init__(settings)
         self._released = released
-        self._connection: Connection[Any] | None = None
-
-    def work(self, *, seconds: float) -> int:
-        """Take due ranges one after the other until none is left or the time is up.
-
-        Returns:
-            How many ranges were worked on, whatever became of them.
-        """
-        until = time.monotonic() + seconds
-        done = 0
-        while time.monotonic() < until:
-            try:
-                if not self._work_one():
-                    break
-            except (psycopg.OperationalError, UnavailableError) as error:
-                # The lease runs out by itself and the sweep announces the range again.
-                log.warning("lost the database: %s", str(error).strip().splitlines()[0])
-                self.close()
-                break
-            done += 1
-        return done
-
-    def close(self) -> None:
-        """Give up the connection; the next claim opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connected(self) -> Connection[Any]:
-        if self._connection is None or self._connection.closed or self._connection.broken:
-            self._connection = open_database(self._settings, application="gristmill ocr")
-        return self._connection
 
     def _work_one(self) -> bool:
         ranges = open_page_ranges(self._settings, self._connected())
@@ -105,9 +76,7 @@ class OcrWorker:
         except psycopg.OperationalError:
             raise
         except Exception as error:
-            known = error if isinstance(error, GristmillError) else unexpected(error)
-            if isinstance(known, ConfigurationError):
-                known = UnavailableError(known.code, known.cause, known.remedy)
+            known = to_record(error)
             saved = ranges.fail(claim, known, None if isinstance(known, _BytesError) else work.left[0])
             log.log(
                 logging.WARNING if isinstance(error, GristmillError) else logging.ERROR,

@@ -32,7 +32,7 @@ _CONTAINERS = _FURNITURE | {
 }  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _TABLE_RULE = re.compile(r"^\|(?: --- \|)+$", re.MULTILINE)
-_LITTLE = 200
+_LITTLE = 100
 _DATES = {"original_date": True}
 _MOSTLY_LINKS = 0.4
 

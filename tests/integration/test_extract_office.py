@@ -34,6 +34,14 @@ NAMES = (
 )
 
 
+RELATIONS = '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{}</Relationships>'
+
+
+def _relation(kind: str, target: str) -> str:
+    place = f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}"
+    return f'<Relationship Id="r{kind}" Type="{place}" Target="{target}"/>'
+
+
 def _picture(text: str, size: tuple[int, int] = (900, 200)) -> io.BytesIO:
     image = Image.new("L", size, 255)
     ImageDraw.Draw(image).text((40, 60), text, fill=0, font=ImageFont.load_default(44))
@@ -108,6 +116,12 @@ def test_what_stands_in_controls_fields_and_boxes_is_read_once(tmp_path: Path) -
     assert _texts(extracted) == ["in a control", "See section 4", "before the box", "in a box"]
 
 
+def test_the_words_below_their_pronunciation_are_read(tmp_path: Path) -> None:
+    ruby = f"<w:ruby><w:rubyPr/><w:rt>{_run('とうきょう')}</w:rt><w:rubyBase>{_run('東京')}</w:rubyBase></w:ruby>"
+    body = _paragraph(_run("In ") + f"<w:r><w:rPr/>{ruby}</w:r>" + _run(" it rains."))
+    assert _texts(extract(_word(tmp_path, body))) == ["In 東京 it rains."]
+
+
 def test_equations_become_latex(tmp_path: Path) -> None:
     def run(text: str) -> str:
         return f"<m:r><m:t>{text}</m:t></m:r>"
@@ -158,7 +172,8 @@ def test_embedded_files_become_documents(tmp_path: Path) -> None:
         "word/embeddings/oleObject1.bin": compound_file({"\x01Ole10Native": _native("prix été.csv", b"a;b\n")}),
         "word/embeddings/oleObject2.bin": compound_file({"CONTENTS": b"%PDF-1.4 " + bytes(5000)}),
         "word/embeddings/oleObject3.bin": compound_file({"Package": inner.getvalue()}),
-        "word/afchunk.htm": b"<html><body>merged by Word</body></html>",
+        "word/elsewhere/part.mht": b"Subject: merged by Word\n\ntext",
+        "word/_rels/document.xml.rels": RELATIONS.format(_relation("aFChunk", "/word/elsewhere/part.mht")),
         "word/embeddings/oleObject4.bin": compound_file({"Equation Native": b"x"}),
         "word/embeddings/oleObject5.bin": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 cut",
     }
@@ -168,7 +183,7 @@ def test_embedded_files_become_documents(tmp_path: Path) -> None:
     assert {one.name: Path(one.path or "").read_bytes()[:4] for one in extracted.attachments} == {
         "Sheet1.xlsx": b"PK-n",
         "prix été.csv": b"a;b\n",
-        "afchunk.htm": b"<htm",
+        "part.mht": b"Subj",
         "oleObject2.pdf": b"%PDF",
         "oleObject3.docx": b"PK\x03\x04",
     }
@@ -264,6 +279,25 @@ def test_a_formula_is_read_as_its_value_and_a_shape_as_its_words(tmp_path: Path)
     assert texts[-1] == "Ask Ana first"
 
 
+def test_a_workbook_is_read_without_what_it_links_to(tmp_path: Path) -> None:
+    path = _book(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        book = archive.read("xl/workbook.xml").decode()
+        relations = archive.read("xl/_rels/workbook.xml.rels").decode()
+    names = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+    reference = f'<externalReferences><externalReference {names} r:id="rexternalLink"/></externalReferences><calcPr'
+    whole = _texts(extract(path))
+    link = _relation("externalLink", "externalLinks/missing.xml")
+    _changed(
+        path,
+        {
+            "xl/workbook.xml": book.replace("<calcPr", reference),
+            "xl/_rels/workbook.xml.rels": relations.replace("</Relationships>", f"{link}</Relationships>"),
+        },
+    )
+    assert _texts(extract(path)) == whole
+
+
 def test_every_piece_of_a_long_sheet_has_the_header_and_its_rule(tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     book.active.append(["SKU", "Description", "Price"])
@@ -348,6 +382,35 @@ def test_a_diagram_is_read_with_its_slide(tmp_path: Path) -> None:
     assert (2, "Plan") in {(block.page, block.text) for block in extract(path).blocks}
 
 
+def test_what_the_masters_say_is_read_once_where_the_slides_say_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.pptx"
+    show = Presentation()
+    for _ in range(2):
+        show.slides.add_slide(show.slide_layouts[6])
+    show.save(str(path))
+    shape = (
+        '<p:sp><p:nvSpPr><p:cNvPr id="99" name="x"/><p:cNvSpPr/><p:nvPr/></p:nvSpPr><p:spPr/><p:txBody><a:bodyPr/>'
+        "<a:p><a:r><a:t>{}</a:t></a:r></a:p></p:txBody></p:sp></p:spTree>"
+    )
+    with zipfile.ZipFile(path) as archive:
+        master, layout = (
+            archive.read(name).decode()
+            for name in ("ppt/slideMasters/slideMaster1.xml", "ppt/slideLayouts/slideLayout7.xml")
+        )
+    _changed(
+        path,
+        {
+            "ppt/slideMasters/slideMaster1.xml": master.replace("</p:spTree>", shape.format("Ana's office")),
+            "ppt/slideLayouts/slideLayout7.xml": layout.replace("</p:spTree>", shape.format("For the board")),
+        },
+    )
+    assert _texts(extract(path)) == ["For the board", "Ana's office"]
+    show = Presentation(str(path))
+    show.slides[0].shapes.add_textbox(0, 0, 9, 9).text_frame.text = "Rent"
+    show.save(str(path))
+    assert _texts(extract(path)) == ["Rent"]
+
+
 def test_open_document_text_with_notes_and_tables(tmp_path: Path) -> None:
     markdown = "## Rent\n\nDue monthly.[^1]\n\n[^1]: as of 2026\n\n| SKU | EUR |\n|-----|-----|\n| 8842-B | 12 |\n"
     path = tmp_path / "a.odt"
@@ -421,6 +484,18 @@ def test_an_open_document_presentation(tmp_path: Path) -> None:
     with pytest.raises(PermanentError) as caught:
         extract(_open_document(tmp_path / "b.odp", "presentation", "<cut"))
     assert caught.value.code == "corrupt"
+
+
+def test_the_footer_of_an_open_document_master_is_read_where_the_slides_say_nothing(tmp_path: Path) -> None:
+    def frame(words: str, kind: str) -> str:
+        box = f"<draw:text-box><text:p>{words}</text:p></draw:text-box>"
+        return f"<draw:frame presentation:class='{kind}'>{box}</draw:frame>"
+
+    path = _open_document(tmp_path / "a.odp", "presentation", "<draw:page draw:master-page-name='Default'/>")
+    master = f"{frame('Click to edit', 'title')}{frame('Ana Ltd', 'footer')}{frame('1', 'page-number')}"
+    style = "urn:oasis:names:tc:opendocument:xmlns:style:1.0"
+    styles = f"<s:styles{SPACES} xmlns:s='{style}'><s:master-page s:name='Default'>{master}</s:master-page></s:styles>"
+    assert _texts(extract(_changed(path, {"styles.xml": styles}))) == ["Ana Ltd"]
 
 
 def _damaged(path: Path, member: str, content: bytes | None) -> Path:

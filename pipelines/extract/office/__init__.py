@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines.extract.archive import check_archive
 from pipelines.extract.job import Job
 from pipelines.extract.office.embedded import take_embedded
-from pipelines.extract.office.opendocument import presentation_blocks, spreadsheet_blocks
+from pipelines.extract.office.opendocument import master_blocks, presentation_blocks, spreadsheet_blocks
 from pipelines.extract.office.pandoc import convert_file
 from pipelines.extract.office.partition import partition, to_blocks
 from pipelines.extract.office.pictures import Picture, PictureReader
+from pipelines.extract.office.relations import targets
 from pipelines.extract.office.sheets import xls_blocks, xlsx_blocks
 from pipelines.extract.office.strict import transitional
 from pipelines.extract.office.word import member, notes, plain_word
@@ -38,6 +38,7 @@ _PICTURE = re.compile(
     r"^(?:word/media/|xl/media/|Pictures/|media/|.*images?/).*\.(?:png|jpe?g|tiff?|bmp|gif|webp)$", re.I
 )
 _SLIDE = re.compile(r"^ppt/slides/slide(\d+)\.xml$")
+_LAYOUT = re.compile(r"/slideLayouts/[^/]+\.xml$")
 _DIAGRAM = re.compile(r"/diagrams/data\d*\.xml$")
 _DRAWING = re.compile(r"^(?:xl/drawings/drawing\d*|word/diagrams/data\d*)\.xml$")
 
@@ -63,7 +64,7 @@ def extract_pptx(job: Job) -> Extracted:
         with zipfile.ZipFile(job.path) as archive:
             held = set(archive.namelist())
             pictures += [Picture(archive.read(part), page) for part in parts if "/media/" in part and part in held]
-    return _finished(job, job.path, blocks, pictures)
+    return _finished(job, job.path, blocks, pictures, _master_blocks(job.path))
 
 
 def extract_xlsx(job: Job) -> Extracted:
@@ -100,7 +101,7 @@ def extract_ods(job: Job) -> Extracted:
 def extract_odp(job: Job) -> Extracted:
     """OpenDocument presentation."""
     check_archive(job.path)
-    return _finished(job, job.path, list(presentation_blocks(job.path)))
+    return _finished(job, job.path, list(presentation_blocks(job.path)), masters=master_blocks(job.path))
 
 
 def extract_epub(job: Job) -> Extracted:
@@ -114,7 +115,14 @@ def _word_blocks(path: Path) -> list[Block]:
         return [*to_blocks(partition("docx", filename=str(plain))), *_all_drawn(path), *notes(path)]
 
 
-def _finished(job: Job, path: Path, blocks: list[Block], pictures: Sequence[Picture] | None = None) -> Extracted:
+def _finished(
+    job: Job,
+    path: Path,
+    blocks: list[Block],
+    pictures: Sequence[Picture] | None = None,
+    masters: Iterable[Block] = (),
+) -> Extracted:
+    """The document with its pictures read; what its masters say counts only where nothing else is said."""
     take_embedded(path, job.attachments)
     reader = PictureReader(job.rules)
     for found in reader.read(_pictures(path) if pictures is None else pictures):
@@ -124,6 +132,7 @@ def _finished(job: Job, path: Path, blocks: list[Block], pictures: Sequence[Pict
         blocks.insert(place, found)
     if reader.unavailable and not blocks and not job.attachments.found:
         raise reader.unavailable
+    blocks = blocks or list({block.text: block for block in masters}.values())
     facts = _facts(path) | {"warnings": reader.warnings}
     return Extracted(job.mime, facts.pop("title", None), tuple(blocks), metadata=facts)
 
@@ -138,23 +147,30 @@ def _pictures(path: Path) -> Iterator[Picture]:
 def _slides(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Each slide's number and the parts that it refers to, in the order of the presentation."""
     root = member(path, "ppt/presentation.xml")
-    targets = _targets(path, "ppt/presentation.xml")
+    placed = targets(path, "ppt/presentation.xml")
     identity = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-    order = [targets.get(slide.get(identity), "") for slide in root.iter("{*}sldId")] if root is not None else []
+    order = [placed.get(slide.get(identity), "") for slide in root.iter("{*}sldId")] if root is not None else []
     for number, slide in enumerate(order, 1):
         if _SLIDE.match(slide):
-            yield number, list(_targets(path, slide).values())
+            yield number, list(targets(path, slide).values())
 
 
-def _targets(path: Path, part: str) -> dict[str, str]:
-    """The parts that a part refers to, by the identity it uses for them."""
-    folder, name = posixpath.split(part)
-    root = member(path, f"{folder}/_rels/{name}.rels")
-    return {
-        relation.get("Id", ""): posixpath.normpath(posixpath.join("/", folder, relation.get("Target", ""))).lstrip("/")
-        for relation in (root if root is not None else ())
-        if relation.get("TargetMode") != "External"
-    }
+def _master_blocks(path: Path) -> Iterator[Block]:
+    """What the masters of the slides show of their own.
+
+    Their placeholders hold only prompts, which are never shown.
+    """
+    for page, parts in _slides(path):
+        shown = []
+        for layout in filter(_LAYOUT.search, parts):
+            root = member(path, layout)
+            shown.append(root)
+            if root is not None and root.get("showMasterSp") not in {"0", "false"}:
+                shown += [member(path, master) for master in targets(path, layout, "slideMaster").values()]
+        for root in shown:
+            for shape in root.iter("{*}sp") if root is not None else ():
+                if shape.find("{*}nvSpPr/{*}nvPr/{*}ph") is None:
+                    yield from _written(shape, page)
 
 
 def _all_drawn(path: Path) -> Iterator[Block]:
@@ -167,13 +183,14 @@ def _all_drawn(path: Path) -> Iterator[Block]:
 def _drawn(path: Path, part: str, page: int | None = None) -> Iterator[Block]:
     """What is written on the shapes of a drawing or a diagram."""
     root = member(path, part)
-    lines = ["".join(text.text or "" for text in line.iter(_DRAWN + "t")) for line in _paragraphs(root)]
+    if root is not None:
+        yield from _written(root, page)
+
+
+def _written(node: Any, page: int | None) -> Iterator[Block]:
+    lines = ["".join(text.text or "" for text in line.iter(_DRAWN + "t")) for line in node.iter(_DRAWN + "p")]
     if text := "\n".join(filter(None, map(str.strip, lines))):
         yield Block("paragraph", text, page=page)
-
-
-def _paragraphs(root: Any) -> Iterator[Any]:
-    yield from root.iter(_DRAWN + "p") if root is not None else ()
 
 
 def _facts(path: Path) -> dict[str, Any]:

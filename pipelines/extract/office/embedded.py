@@ -10,8 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from pipelines import sniff
 from pipelines.extract.attachments import Attachments
+from pipelines.extract.office.relations import related
 
-_MEMBER = re.compile(r"^(?:(?:word|ppt|xl)/embeddings/[^/]+|Object \d+|(?:word/)?af[cC]hunk[^/]*)$")
+_MEMBER = re.compile(r"^(?:(?:word|ppt|xl)/embeddings/[^/]+|Object \d+)$")
+_KINDS = frozenset({"aFChunk", "oleObject", "package"})
 _OFFICE = frozenset({sniff.DOC, sniff.XLS, sniff.PPT, sniff.MSG})
 _STREAMS = ("Package", "CONTENTS", "EmbeddedOdf")
 _NATIVE = "\x01Ole10Native"
@@ -24,9 +26,10 @@ def take_embedded(path: Path, attachments: Attachments) -> None:
 
     Objects of programs whose files nobody here reads (drawings, equations of old) are left out.
     """
+    placed = set(related(path, _KINDS))
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if _MEMBER.match(name):
+            if name in placed or _MEMBER.match(name):
                 unwrapped = unwrap(archive.read(name), PurePosixPath(name).name)
                 if unwrapped is not None:
                     attachments.add(*unwrapped)

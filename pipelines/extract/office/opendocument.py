@@ -12,9 +12,10 @@ from pipelines.extract.tables import table_blocks
 from pipelines.types import Block
 
 _URN = "{{urn:oasis:names:tc:opendocument:xmlns:{}:1.0}}"
-_OFFICE, _TEXT, _TABLE, _DRAW, _SHOW = (
-    _URN.format(name) for name in ("office", "text", "table", "drawing", "presentation")
+_OFFICE, _TEXT, _TABLE, _DRAW, _SHOW, _STYLE = (
+    _URN.format(name) for name in ("office", "text", "table", "drawing", "presentation", "style")
 )
+_NAMED, _MASTER = _STYLE + "name", _STYLE + "master-page"
 _CELLS = (_TABLE + "table-cell", _TABLE + "covered-table-cell")
 _LINES = (_TEXT + "p", _TEXT + "h")
 _MOST_REPEATED = 1_000
@@ -43,6 +44,21 @@ def presentation_blocks(path: Path) -> Iterator[Block]:
             slide.remove(notes)
         for part in (slide, notes):
             for shape in part if part is not None else ():
+                yield from _shape(shape, page)
+
+
+def master_blocks(path: Path) -> Iterator[Block]:
+    """What the masters of the slides show of their own: footers, words beside the placeholders.
+
+    Raises:
+        PermanentError: `corrupt`.
+    """
+    styles = member(path, "styles.xml")
+    named = {} if styles is None else {one.get(_NAMED): one for one in styles.iter(_MASTER)}
+    for page, slide in enumerate(_body(path).iter(_DRAW + "page"), 1):
+        master = named.get(slide.get(_DRAW + "master-page-name"))
+        for shape in master if master is not None else ():
+            if shape.tag != _SHOW + "notes" and shape.get(_SHOW + "class") in {None, "header", "footer"}:
                 yield from _shape(shape, page)
 
 

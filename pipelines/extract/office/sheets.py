@@ -39,7 +39,7 @@ def xlsx_blocks(path: Path) -> Iterator[Block]:
     from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 
     with _whole(), path.open("rb") as file:
-        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         for sheet in book.worksheets:
             if isinstance(sheet, ReadOnlyWorksheet):
                 # The range that a sheet states of itself may be too small.

@@ -24,7 +24,7 @@ _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _BODY = "word/document.xml"
 _WRAPPERS = tuple(WORD + name for name in ("ins", "moveTo", "smartTag", "customXml", "fldSimple", "dir", "bdo"))
 _GONE = tuple(WORD + name for name in ("del", "moveFrom"))
-_PARAGRAPH, _BOX, _CONTROL = WORD + "p", WORD + "txbxContent", WORD + "sdt"
+_PARAGRAPH, _BOX, _CONTROL, _LOOKS = (WORD + name for name in ("p", "txbxContent", "sdt", "rPr"))
 _SEPARATORS = frozenset({"separator", "continuationSeparator", "continuationNotice"})
 
 
@@ -105,6 +105,10 @@ def _plain(root: Any) -> None:
             _replace(control, list(content))
     for wrapper in list(root.iter(*_WRAPPERS)):
         _replace(wrapper, list(wrapper))
+    for ruby in list(root.iter(WORD + "ruby")):
+        # Its pronunciation (`rt`) would stand between the words.
+        bases = ruby.iterfind(f"{WORD}rubyBase//{WORD}r")
+        _replace(ruby, [child for run in bases for child in run if child.tag != _LOOKS])
     for display in list(root.iter(MATH + "oMathPara")):
         _replace(display, [_run(f"$${latex(one)}$$") for one in display.iter(MATH + "oMath")])
     for inline in list(root.iter(MATH + "oMath")):
