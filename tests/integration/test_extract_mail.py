@@ -258,3 +258,26 @@ def test_a_damaged_message_inside_another_is_named_and_left_out(tmp_path: Path) 
     assert "body" in extracted.text
     assert attached == {}
     assert extracted.metadata["warnings"][0].startswith("the attached message inner.eml is damaged and was left out")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_message_saved_in_utf_16_has_its_headers(tmp_path: Path, encoding: str) -> None:
+    content = "From: Ana <ana@example.org>\nTo: bo@example.org\nSubject: Loyer\n\nLe loyer est d\u00fb.\n"
+    extracted, _ = _read(tmp_path, content.encode(encoding))
+    assert [block.text for block in extracted.blocks] == ["Loyer", "Le loyer est d\u00fb."]
+
+
+@pytest.mark.parametrize(
+    ("page", "encoding", "text"), [(950, "big5", "文件"), (936, "gbk", "文件"), (874, "cp874", "ไทย")]
+)
+def test_an_outlook_message_in_an_old_code_page(tmp_path: Path, page: int, encoding: str, text: str) -> None:
+    properties = bytes(32) + struct.pack("<IIQ", 0x3FDE0003, 6, page)
+    for name in ("1000", "1013"):
+        properties += struct.pack("<IIQ", int(name + "001E", 16), 6, 1)
+    streams = {
+        "__properties_version1.0": properties,
+        "__substg1.0_1000001E": text.encode(encoding),
+        "__substg1.0_1013001E": f"<p>{text}</p>".encode(encoding),
+    }
+    extracted, _ = _read(tmp_path, compound_file(streams), "a.msg")
+    assert [block.text for block in extracted.blocks] == [text]

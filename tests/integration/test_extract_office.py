@@ -179,7 +179,11 @@ def test_embedded_files_become_documents(tmp_path: Path) -> None:
     }
     folder = tmp_path / "attachments"
     folder.mkdir()
-    extracted = extract(_word(tmp_path, _paragraph(_run("text")), parts), attachments=folder)
+    path = _word(tmp_path, _paragraph(_run("text")), parts)
+    with zipfile.ZipFile(path) as archive:
+        kinds = archive.read("[Content_Types].xml").decode()
+    mht = '<Default Extension="mht" ContentType="message/rfc822"/></Types>'
+    extracted = extract(_changed(path, {"[Content_Types].xml": kinds.replace("</Types>", mht)}), attachments=folder)
     assert {one.name: Path(one.path or "").read_bytes()[:4] for one in extracted.attachments} == {
         "Sheet1.xlsx": b"PK-n",
         "prix été.csv": b"a;b\n",
@@ -444,6 +448,28 @@ def _open_document(path: Path, kind: str, body: str) -> Path:
         archive.writestr("mimetype", f"application/vnd.oasis.opendocument.{kind}")
         archive.writestr("content.xml", f"<office:document-content{SPACES}>{body}</office:document-content>")
     return path
+
+
+def test_shapes_and_comments_of_an_open_document_text_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.odt"
+    pypandoc.convert_text("The rent.", "odt", "markdown", outputfile=str(path))
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read("content.xml").decode()
+    names = "xmlns:draw='urn:oasis:names:tc:opendocument:xmlns:drawing:1.0' xmlns:dc='http://purl.org/dc/elements/1.1/'"
+    asides = (
+        f"<text:p {names}>Due<office:annotation><dc:creator>Ana</dc:creator><text:p>ask Bo</text:p></office:annotation>"
+        "<draw:custom-shape><text:p>in a shape</text:p></draw:custom-shape></text:p></office:text>"
+    )
+    _changed(path, {"content.xml": content.replace("</office:text>", asides)})
+    assert _texts(extract(path)) == ["The rent.", "Due", "Comment (Ana): ask Bo", "in a shape"]
+
+
+def test_the_words_of_a_chart_are_read(tmp_path: Path) -> None:
+    words = (
+        "<a:p xmlns:a='http://schemas.openxmlformats.org/drawingml/2006/main'><a:r><a:t>Rent by year</a:t></a:r></a:p>"
+    )
+    path = _word(tmp_path, _paragraph(_run("text")), {"word/charts/chart1.xml": f"<chart>{words}</chart>"})
+    assert _texts(extract(path)) == ["text", "Rent by year"]
 
 
 def test_an_open_document_spreadsheet(tmp_path: Path) -> None:

@@ -74,6 +74,12 @@ def test_braces_and_backslashes_stay_escaped() -> None:
     assert _decoded("\\'7b\\'5c") == "\\{\\\\"
 
 
+def test_the_document_ends_at_its_last_brace_and_struck_out_words_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_text("{\\rtf1\\ansi the {\\rtf1 {\\strike old} rent}\\par} \\line \\par}")
+    assert extract(path).text == "the old rent"
+
+
 def test_nesting_has_an_end() -> None:
     with pytest.raises(PermanentError) as caught:
         RtfDecoder().decode(b"{\\rtf1" + b"{" * 5000)

@@ -37,7 +37,7 @@ def extract_eml(job: Job) -> Extracted:
         PermanentError: `encrypted`, where the message is (PGP or S/MIME).
     """
     # What precedes the first header would make the whole message a body.
-    content = job.path.read_bytes().removeprefix(codecs.BOM_UTF8).lstrip()
+    content = _narrow(job.path.read_bytes()).removeprefix(codecs.BOM_UTF8).lstrip()
     return read_message(job, _parsed(content))
 
 
@@ -92,6 +92,17 @@ class _Part(Message):
     def get_content_type(self) -> str:
         kind = super().get_content_type()
         return _TOO_DEEP if self.nesting >= MAX_NESTING and kind.startswith(("multipart/", "message/")) else kind
+
+
+def _narrow(content: bytes) -> bytes:
+    """A message that an editor saved in UTF-16 in UTF-8; any other as it is."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        wide = "utf-16"
+    elif 0 in content[:2]:
+        wide = "utf-16-le" if content[0] else "utf-16-be"
+    else:
+        return content
+    return content.decode(wide, "replace").encode()
 
 
 def _parsed(content: bytes) -> Message:

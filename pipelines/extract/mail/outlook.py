@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import email.utils
 from dataclasses import replace
 from email.mime.application import MIMEApplication
@@ -16,10 +17,20 @@ from oxmsg.attachment import Attachment
 from oxmsg.storage import Storage, Stream
 
 _ATTACHED_MESSAGE = "__substg1.0_3701000D"
+_MARKUP_BYTES = "__substg1.0_1013001E"
 _PROPERTIES = "__properties_version1.0"
 _SHORT_NAME, _CONTENT_ID, _RECIPIENT_KIND = 0x3704, 0x3712, 0x0C15
 _COPY = 2
 _DEEPEST = 8
+
+
+def _code_page(name: str) -> codecs.CodecInfo | None:
+    """The codec of a code page by the name that `oxmsg` gives it (`windows-950`), which Python does not know."""
+    number = name.replace("-", "_").removeprefix("windows_")
+    return codecs.lookup({"936": "gb18030"}.get(number, f"cp{number}")) if number != name and number.isdigit() else None
+
+
+codecs.register(_code_page)
 
 
 def load_outlook(path: Path) -> MIMEMultipart:
@@ -49,7 +60,7 @@ def _as_email(storage: Storage, depth: int) -> MIMEMultipart:
     }.items():
         if value:
             made[name] = " ".join(value.split())
-    text, markup = message.body, _markup(message)
+    text, markup = message.body, _markup(message, storage)
     alternatives = MIMEMultipart("alternative")
     for content, subtype in ((text, "plain"), (markup, "html")):
         if content:
@@ -94,8 +105,12 @@ def _standing_alone(storage: Storage) -> Storage:
     return replace(storage, streams=streams)
 
 
-def _markup(message: Message) -> str | None:
+def _markup(message: Message, storage: Storage) -> str | None:
     try:
+        # As a string of bytes it is in the body's character set, which `oxmsg` knows of the plain body only.
+        for stream in storage.streams:
+            if stream.name == _MARKUP_BYTES:
+                return stream.bytes_.decode(message.properties.body_encoding)
         return message.html_body
     except (UnicodeDecodeError, LookupError, KeyError):
         return None

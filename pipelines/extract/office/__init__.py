@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.extract.archive import check_archive
 from pipelines.extract.job import Job
 from pipelines.extract.office.embedded import take_embedded
-from pipelines.extract.office.opendocument import master_blocks, presentation_blocks, spreadsheet_blocks
+from pipelines.extract.office.opendocument import aside_blocks, master_blocks, presentation_blocks, spreadsheet_blocks
 from pipelines.extract.office.pandoc import convert_file
 from pipelines.extract.office.partition import partition, to_blocks
 from pipelines.extract.office.pictures import Picture, PictureReader
@@ -39,8 +39,8 @@ _PICTURE = re.compile(
 )
 _SLIDE = re.compile(r"^ppt/slides/slide(\d+)\.xml$")
 _LAYOUT = re.compile(r"/slideLayouts/[^/]+\.xml$")
-_DIAGRAM = re.compile(r"/diagrams/data\d*\.xml$")
-_DRAWING = re.compile(r"^(?:xl/drawings/drawing\d*|word/diagrams/data\d*)\.xml$")
+_DIAGRAM = re.compile(r"/(?:diagrams/data|charts/chart)\d*\.xml$")
+_DRAWING = re.compile(r"^(?:xl/drawings/drawing\d*|word/diagrams/data\d*|(?:word|xl)/charts/chart\d*)\.xml$")
 
 
 def extract_docx(job: Job) -> Extracted:
@@ -89,7 +89,7 @@ def extract_odt(job: Job) -> Extracted:
     with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
         made = Path(folder) / "document.docx"
         convert_file(job.path, "odt", "docx", made)
-        return _finished(job, job.path, _word_blocks(made))
+        return _finished(job, job.path, [*_word_blocks(made), *aside_blocks(job.path)])
 
 
 def extract_ods(job: Job) -> Extracted:
@@ -181,7 +181,7 @@ def _all_drawn(path: Path) -> Iterator[Block]:
 
 
 def _drawn(path: Path, part: str, page: int | None = None) -> Iterator[Block]:
-    """What is written on the shapes of a drawing or a diagram."""
+    """What is written on the shapes of a drawing, a diagram or a chart."""
     root = member(path, part)
     if root is not None:
         yield from _written(root, page)

@@ -18,6 +18,7 @@ _OFFICE, _TEXT, _TABLE, _DRAW, _SHOW, _STYLE = (
 _NAMED, _MASTER = _STYLE + "name", _STYLE + "master-page"
 _CELLS = (_TABLE + "table-cell", _TABLE + "covered-table-cell")
 _LINES = (_TEXT + "p", _TEXT + "h")
+_SHAPES = tuple(_DRAW + name for name in ("custom-shape", "rect", "ellipse", "circle", "polygon", "connector", "line"))
 _MOST_REPEATED = 1_000
 
 
@@ -60,6 +61,20 @@ def master_blocks(path: Path) -> Iterator[Block]:
         for shape in master if master is not None else ():
             if shape.tag != _SHOW + "notes" and shape.get(_SHOW + "class") in {None, "header", "footer"}:
                 yield from _shape(shape, page)
+
+
+def aside_blocks(path: Path) -> Iterator[Block]:
+    """What pandoc leaves out of a text: the words on its shapes, and its comments.
+
+    Raises:
+        PermanentError: `corrupt`.
+    """
+    for aside in _body(path).iter(*_SHAPES, _OFFICE + "annotation"):
+        text = "\n".join(filter(None, (_text(line).strip() for line in aside.iter(*_LINES))))
+        if text and aside.tag == _OFFICE + "annotation":
+            yield Block("list", f"Comment ({aside.findtext('{*}creator', '')}): {text}")
+        elif text:
+            yield Block("paragraph", text)
 
 
 def _shape(shape: Any, page: int) -> Iterator[Block]:

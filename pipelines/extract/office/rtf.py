@@ -42,7 +42,7 @@ def extract_rtf(job: Job) -> Extracted:
     if not page.strip():
         return Extracted(job.mime, decoder.facts.pop("title", None), (), metadata=decoder.facts)
     tree, _ = parse_page(page)
-    for back in tree.xpath("//a[@role='doc-backlink'] | //a[@role='doc-noteref'] | //del"):
+    for back in tree.xpath("//a[@role='doc-backlink'] | //a[@role='doc-noteref']"):
         back.drop_tree()
     return Extracted(job.mime, decoder.facts.pop("title", None), tuple(blocks_of(tree)), metadata=decoder.facts)
 
@@ -111,11 +111,15 @@ class RtfDecoder:
                 if len(stack) > 1:
                     self._write(stack[-2], "}")
                     stack.pop()
+                if len(stack) == 1:
+                    # The document ends here, as it does for Word; pandoc takes nothing behind it.
+                    break
             elif word:
                 self._settle(group)
                 self._control(group, word.lower(), int(number) if number else None)
                 # The space ends the word: what followed it, a code for a character, may now be a digit.
-                if word != b"ansicpg":
+                # Pandoc ends at a document within the document.
+                if word != b"ansicpg" and not (word == b"rtf" and len(stack) > 2):
                     self._write(group, f"\\{(word + (number or b'')).decode()} ")
             elif symbol and symbol not in b"\r\n":
                 if symbol in b"\\{}":
