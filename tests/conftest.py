@@ -62,6 +62,11 @@ def services(service_home: Path) -> Iterator[Services]:
     """The embedded Postgres and Valkey, shared by the tests of a session."""
     settings = Settings(home=service_home)
     found = start_services(settings)
+    with psycopg.connect(found.database_url, autocommit=True) as admin:
+        # No test of these pulls the plug, and a database is made for most of them.
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            admin.execute(f"alter system set {setting} = off".encode())
+        admin.execute("select pg_reload_conf()")
     yield found
     stop_services(settings)
 

@@ -43,7 +43,7 @@ def main() -> int:
     die_with_parent(request.parent)
     limit(rules)
     attempts = forbid_network()
-    # Much is made here that lives until the end: looking it through every 700 objects costs a twentieth of the time.
+    # Much is made here that lives until the end, and would be looked through every 700 objects.
     gc.set_threshold(20_000)
     # Parsers print; only our lines may reach the pipe. They may hold the lone surrogates of a file name.
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
