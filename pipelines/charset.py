@@ -108,15 +108,6 @@ def _guessed(data: bytes) -> tuple[str, str]:
     return _checked(data.decode(encoding, errors="replace"), encoding)
 
 
-def is_text(data: bytes) -> bool:
-    """Whether these bytes (a whole file or its head) can be read as text in some character set."""
-    try:
-        decode(data)
-    except PermanentError:
-        return False
-    return True
-
-
 def _known(declared: str | None) -> tuple[str, ...]:
     if not declared:
         return ()

@@ -21,8 +21,6 @@ from pipelines.types import Attachment
 from worker import ledger_statements as statements
 from worker.spool import Spool
 
-_STEP = 2**20
-
 
 @dataclass(frozen=True, slots=True)
 class Child:
@@ -37,14 +35,11 @@ def spool_attachments(attachments: Sequence[Attachment], spool: Spool) -> list[C
     """Move the bytes of attachments into the spool."""
     children = []
     for one in attachments:
-        if one.path is None:
-            continue
-        with Path(one.path).open("rb") as file, spool.open(one.name) as incoming:
-            while piece := file.read(_STEP):
-                incoming.write(piece)
-            spooled = incoming.finish()
-        Path(one.path).unlink()
-        children.append(Child(one.name, spooled.name, spooled.digest))
+        if one.path is not None:
+            path = Path(one.path)
+            spooled = spool.copy(path, one.name)
+            path.unlink()
+            children.append(Child(one.name, spooled.name, spooled.digest))
     return children
 
 

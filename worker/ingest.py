@@ -145,7 +145,7 @@ class Ingester(Drain):
 
         with (
             kept_lease(self._settings, claim.uri, renew) as lease,
-            content_of(claim, self._settings, ranges.parked(claim.id)) as content,
+            content_of(claim, self._settings, parked := ranges.parked(claim.id)) as content,
         ):
             path = content.path
             wanted = recipe(self._settings, self._embedder.model, claim, Path(content.name).suffix)
@@ -161,7 +161,7 @@ class Ingester(Drain):
                     name=content.name,
                     rules=replace(extract_rules(self._settings), inline_ocr_pages=self._settings.ocr_inline_pages),
                     progress=lease.progress,
-                    ocr=ranges.results(claim.id, digest, ocr_recipe),
+                    ocr=ranges.results(claim.id, digest, ocr_recipe) if parked else {},
                     attachments=Path(folder) if claim.depth < MAX_DEPTH else None,
                 )
                 if found.awaiting:

@@ -54,7 +54,8 @@ def extract(
     size = check_file(path, rules.max_bytes)
     with _readable():
         mime = sniff(path, name)
-        job = Job(path, mime, rules, progress or no_progress, ocr=ocr or {}, attachments=Attachments(attachments))
+        inside = Attachments(attachments, rules.max_bytes)
+        job = Job(path, mime, rules, progress or no_progress, ocr=ocr or {}, attachments=inside)
         if not format_of(mime).isolated and size <= INLINE_BYTES:
             return run_extractor(replace(job, progress=no_progress))
     from pipelines.extract.isolation.isolate import extract_isolated

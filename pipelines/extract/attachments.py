@@ -22,10 +22,12 @@ class Attachments:
 
     Attributes:
         folder: where their bytes are written; None: only their names and sizes are kept.
+        largest: most bytes of one, which would be too large as a document as well.
         warnings: what was left out, and why.
     """
 
     folder: Path | None = None
+    largest: int = MAX_BYTES
     found: list[Attachment] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     _bytes: int = 0
@@ -35,6 +37,9 @@ class Attachments:
         clean = self._unique(name)
         if not content:
             self.warnings.append(f"the attachment {clean} is empty")
+            return
+        if (size := len(content)) > self.largest:
+            self.warnings.append(f"the attachment {clean} was left out: {size:,} bytes, over GRISTMILL_MAX_BYTES")
             return
         if len(self.found) >= MAX_ATTACHMENTS or self._bytes + len(content) > MAX_BYTES:
             self.warnings.append(f"the attachment {clean} was left out: too many, or too large together")

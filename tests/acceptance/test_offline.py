@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pptx import Presentation
 
 from pipelines.extract.isolation.process import environment
 from pipelines.extract.ocr import installed_languages
+from tests.fakes.epub import make_epub
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = "The pump stops when the pressure falls below two bar."
@@ -68,25 +68,7 @@ def _odt(path: Path) -> None:
 
 
 def _epub(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as made:
-        made.writestr("mimetype", "application/epub+zip")
-        made.writestr(
-            "META-INF/container.xml",
-            '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
-            '<rootfile full-path="a.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
-        )
-        made.writestr(
-            "a.opf",
-            '<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="i"><metadata '
-            'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Pump</dc:title><dc:identifier id="i">i'
-            '</dc:identifier><dc:language>en</dc:language></metadata><manifest><item id="c" href="c.xhtml" '
-            'media-type="application/xhtml+xml"/></manifest><spine><itemref idref="c"/></spine></package>',
-        )
-        made.writestr(
-            "c.xhtml",
-            '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>c</title></head>'
-            f"<body><p>{SENTENCE} {LINKED}</p></body></html>",
-        )
+    make_epub(path, f"{SENTENCE} {LINKED}")
 
 
 def _html(path: Path) -> None:

@@ -25,6 +25,7 @@ from pipelines.errors import PermanentError
 from pipelines.extract import ExtractRules, extract
 from pipelines.extract.ocr import installed_languages
 from pipelines.types import Block, Extracted
+from tests.fakes.epub import make_epub
 
 RULES = ExtractRules(seconds=25, page_seconds=8, memory_mb=1024, ocr_languages="eng", ocr_page_seconds=4)
 SLACK = 15
@@ -218,25 +219,7 @@ def _odt(path: Path, secret: Path) -> None:
 
 
 def _epub(path: Path, secret: Path) -> None:
-    with zipfile.ZipFile(path, "w") as made:
-        made.writestr("mimetype", "application/epub+zip")
-        made.writestr(
-            "META-INF/container.xml",
-            '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
-            '<rootfile full-path="a.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
-        )
-        made.writestr(
-            "a.opf",
-            '<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="i"><metadata '
-            'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Book</dc:title><dc:identifier id="i">i'
-            '</dc:identifier><dc:language>en</dc:language></metadata><manifest><item id="c" href="c.xhtml" '
-            'media-type="application/xhtml+xml"/></manifest><spine><itemref idref="c"/></spine></package>',
-        )
-        made.writestr(
-            "c.xhtml",
-            '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>c</title></head>'
-            "<body><p>harmless</p></body></html>",
-        )
+    make_epub(path, "harmless")
     _office(path, "c.xhtml", secret)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.charset import decode, is_text
+from pipelines.charset import decode
 from pipelines.errors import PermanentError
 
 FRENCH = "Le contrôle a échoué : l'élève n'était pas là où il devait être, garçon. " * 3
@@ -86,7 +86,6 @@ def test_a_declared_set_is_honoured_and_a_wrong_name_ignored() -> None:
     "data", [bytes(range(256)) * 8, b"\0" * 500, b"\x01\x02\x03\x04" * 100, b"abc\0\x05\x06\x07" * 50]
 )
 def test_binary_is_refused(data: bytes) -> None:
-    assert not is_text(data)
     with pytest.raises(PermanentError) as caught:
         decode(data)
     assert caught.value.code == "unsupported_format"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.extract.ocr import join_lines
-from pipelines.extract.pdf.blocks import lines_to_blocks
+from pipelines.extract.pdf.blocks import group_lines, groups_to_blocks
 from pipelines.extract.pdf.decide import judge_text, word_count
 from pipelines.extract.pdf.lines import Line
 from pipelines.types import Block
@@ -55,7 +55,7 @@ def test_size_makes_headings_and_gaps_make_paragraphs() -> None:
         _line("• item one", 680, right=120),
         _line("• item two", 668, right=120),
     ]
-    assert lines_to_blocks(lines) == [
+    assert groups_to_blocks(list(group_lines(lines))) == [
         Block("heading", "Pump manual", level=1, page=1),
         Block("heading", "Faults", level=2, page=1),
         Block("paragraph", "A first paragraph that wraps over two lines.", page=1),
@@ -68,16 +68,18 @@ def test_size_makes_headings_and_gaps_make_paragraphs() -> None:
 def test_rows_with_wide_gaps_are_a_table() -> None:
     rows = [_line(f"SKU-{n} Pump seal 12.50", 700 - 12 * n, columns=3) for n in range(3)]
     prose = [_line("Prose below the table, at some distance from it.", 600)]
-    blocks = lines_to_blocks(rows + prose)
+    blocks = groups_to_blocks(list(group_lines(rows + prose)))
     assert [block.kind for block in blocks] == ["table", "paragraph"]
     assert blocks[0].text == "SKU-0 Pump seal 12.50\nSKU-1 Pump seal 12.50\nSKU-2 Pump seal 12.50"
 
 
 def test_a_sentence_runs_on_into_the_next_column() -> None:
     lines = [_line("The end of the first column is", 100, right=250), _line("not the end of it.", 780, left=300)]
-    assert [block.text for block in lines_to_blocks(lines)] == ["The end of the first column is not the end of it."]
+    assert [block.text for block in groups_to_blocks(list(group_lines(lines)))] == [
+        "The end of the first column is not the end of it."
+    ]
 
 
 def test_text_up_the_margin_is_no_heading() -> None:
     lines = [_line("arXiv:2103.15348v2", 500, size=20, upright=False), _line(PROSE, 480), _line(PROSE, 468)]
-    assert all(block.kind == "paragraph" for block in lines_to_blocks(lines))
+    assert all(block.kind == "paragraph" for block in groups_to_blocks(list(group_lines(lines))))

@@ -66,9 +66,9 @@ def test_a_request_survives_the_pipe(tmp_path: Path) -> None:
     job = Job(
         Path("/a b/ü.pdf"),
         "application/pdf",
-        ExtractRules(ocr_languages="deu", seconds=1.5),
+        ExtractRules(ocr_languages="deu", seconds=1.5, max_bytes=1000),
         ocr={3: page},
         skip={7: "crashed"},
-        attachments=Attachments(tmp_path),
+        attachments=Attachments(tmp_path, largest=1000),
     )
     assert load_request(dump_request(Request(job, (1, 2), 7))) == Request(job, (1, 2), 7)

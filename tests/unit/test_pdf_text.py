@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.extract.pdf.blocks import lines_to_blocks
+from pipelines.extract.pdf.blocks import group_lines, groups_to_blocks
 from pipelines.extract.pdf.decide import is_poor_layer, judge_text, odd_characters
 from pipelines.extract.pdf.facts import iso_date
 from pipelines.extract.pdf.lines import Line
@@ -42,7 +42,7 @@ def test_a_heading_of_the_outline_is_one_whatever_it_looks_like() -> None:
             (GOOD.strip(), 500, 676, 0),
         ]
     ]
-    assert lines_to_blocks(lines) == [
+    assert groups_to_blocks(list(group_lines(lines))) == [
         Block("heading", "Faults of the pump", level=2, page=1),
         Block("paragraph", GOOD.strip(), page=1),
     ]
@@ -74,7 +74,7 @@ def test_double_spaced_lines_are_one_paragraph() -> None:
         )
         for number in range(12)
     ]
-    assert len(lines_to_blocks(lines)) == 1
+    assert len(groups_to_blocks(list(group_lines(lines)))) == 1
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,14 @@ def dump_request(request: Request) -> str:
 def load_request(text: str) -> Request:
     """The inverse of `dump_request`."""
     fields = json.loads(text)
+    rules = ExtractRules(**fields["rules"])
     job = Job(
         path=Path(fields["path"]),
         mime=fields["mime"],
-        rules=ExtractRules(**fields["rules"]),
+        rules=rules,
         ocr={page["number"]: load_page(page) for page in fields["ocr"]},
         skip=dict(fields["skip"]),
-        attachments=Attachments(Path(fields["folder"]) if fields["folder"] else None),
+        attachments=Attachments(Path(fields["folder"]) if fields["folder"] else None, rules.max_bytes),
     )
     return Request(job, None if fields["pages"] is None else tuple(fields["pages"]), fields["parent"])
 

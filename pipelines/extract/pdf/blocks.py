@@ -47,11 +47,6 @@ class Group:
     outline: int = 0
 
 
-def lines_to_blocks(lines: Sequence[Line]) -> list[Block]:
-    """Gather the lines of a whole document into blocks; each block stays on one page."""
-    return groups_to_blocks(list(group_lines(lines)))
-
-
 def group_lines(lines: Sequence[Line]) -> Iterator[Group]:
     """Gather lines into groups; each stays on one page."""
     usual = _usual_pitch(lines)
