@@ -1,3 +1,3 @@
-"""Places that documents come from by themselves. `TYPES` has one line for each kind; `contract` says what it must do."""
+"""Places that documents come from by themselves; `contract` says what each must do."""
 
 from __future__ import annotations

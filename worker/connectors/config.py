@@ -69,4 +69,5 @@ class SyncConfig(BaseModel):
         zone = ZoneInfo(timezone)
         local = after.astimezone(zone)
         begin, delta, _ = _schedule(self.cron).remaining_delta(local, tz=zone)
-        return (begin + delta).astimezone(UTC)
+        found: datetime = begin + delta
+        return found.astimezone(UTC)
