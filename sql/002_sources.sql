@@ -52,9 +52,10 @@ create index sources_uri_prefix on sources (tenant, uri text_pattern_ops);
 comment on table sources is 'Ledger: one row a document out there; what must be done with it and what has been done';
 comment on column sources.uri is 'Identity of the document within its tenant, e.g. file:///srv/drop/a.pdf';
 comment on column sources.kind is
-  'Where the bytes are: file (at the uri), upload, text and attachment (in the spool), url (fetched from location)';
-comment on column sources.location is 'Name in the spool of an upload, text or attachment; address of a url';
-comment on column sources.parent_id is 'The document that this one was found inside of: an e-mail, a PDF with attachments';
+  'Where the bytes are: file (at the uri), upload, text, attachment, synced and enclosure (in the spool, under location), url (fetched from location)';
+comment on column sources.location is 'Name of the bytes in the spool; address of a url; null for a synced one that could not be had yet';
+comment on column sources.parent_id is
+  'The document that this one was found inside of (an e-mail, a PDF with attachments) or comes with (a file of a page)';
 comment on column sources.depth is 'How many documents it was found inside of; 0 for one that came by itself';
 comment on column sources.filename is 'What people call the document; its suffix is a hint at the format';
 comment on column sources.language is 'Text search configuration the producer gave; null detects it for each chunk';

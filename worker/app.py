@@ -11,7 +11,7 @@ from celery import Celery
 from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_init, worker_process_init
 
-from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, transport_options
+from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, SYNC_QUEUE, transport_options
 from worker.embedded import Services, find_services
 from worker.logs import configure_logging
 from worker.process import die_with_parent
@@ -70,6 +70,8 @@ def create_app(settings: Settings, services: Services) -> Celery:
         worker_send_task_events=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=False,
+        # The table `syncs` knows what is due; a beat keeps no file, and any number of them may run.
+        beat_scheduler="worker.sync.beat:SyncScheduler",
     )
     return app
 
@@ -88,9 +90,12 @@ def _logging(**_: Any) -> None:
 def _prepare_pool(sender: Any = None, **_: Any) -> None:
     """Load the models before the pool forks, so that their pages are shared. Both are safe to fork.
 
-    Where there is nothing to do but OCR, which needs no model, give way to those who read, ask and answer instead.
+    OCR and syncs need none. Where there is nothing to do but OCR, give way to those who read, ask and answer.
     """
-    if set(sender.app.amqp.queues.consume_from) == {OCR_QUEUE}:
+    queues = set(sender.app.amqp.queues.consume_from)
+    if queues == {SYNC_QUEUE}:
+        return
+    if queues == {OCR_QUEUE}:
         if hasattr(os, "nice"):
             os.nice(OCR_NICE)
         return

@@ -13,9 +13,11 @@ log = logging.getLogger(__name__)
 INGEST_QUEUE = "ingest"
 OCR_QUEUE = "ocr"
 SEARCH_QUEUE = "search"
+SYNC_QUEUE = "sync"
 WAKE_TASK = "gristmill.wake"
 OCR_TASK = "gristmill.ocr"
-_TASKS = {INGEST_QUEUE: WAKE_TASK, OCR_QUEUE: OCR_TASK}
+SYNC_TASK = "gristmill.sync"
+_TASKS = {INGEST_QUEUE: WAKE_TASK, OCR_QUEUE: OCR_TASK, SYNC_QUEUE: SYNC_TASK}
 
 
 def transport_options(broker_url: str, *, visibility_timeout: float) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""Documents found inside documents: each becomes a source of its own, below the one it was found in.
+"""Documents that belong to others: each becomes a source of its own, below the one it was found in or comes with.
 
-Children are recorded in the very transaction that commits their parent, so that the two never disagree: a new child is
-due, one whose bytes are the same is left alone, one that is no longer inside is deleted. Their bytes lie in the spool.
+Those found inside (kind `attachment`) are recorded in the very transaction that commits their parent, files that a
+sync brings along with a page (kind `enclosure`) in the one that records it, so that the two never disagree: a new
+child is due, one whose bytes are the same is left alone, one that is not there any more is deleted. Their bytes lie in
+the spool.
 """
 
 from __future__ import annotations
@@ -24,22 +26,30 @@ from worker.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A document found inside another: its name there, its name in the spool, the SHA-256 of its bytes in hex."""
+    """A document that belongs to another.
 
+    Attributes:
+        uri: its identity.
+        name: what it is called there.
+        location: its name in the spool; None: the bytes that are recorded are still right.
+        digest: SHA-256 of its bytes in hex.
+    """
+
+    uri: str
     name: str
-    location: str
-    digest: str
+    location: str | None
+    digest: str = ""
 
 
-def spool_attachments(attachments: Sequence[Attachment], spool: Spool) -> list[Child]:
-    """Move the bytes of attachments into the spool."""
+def spool_attachments(parent: str, attachments: Sequence[Attachment], spool: Spool) -> list[Child]:
+    """Move the bytes of what was found inside the document of this uri into the spool."""
     children = []
     for one in attachments:
         if one.path is not None:
             path = Path(one.path)
             spooled = spool.copy(path, one.name)
             path.unlink()
-            children.append(Child(one.name, spooled.name, spooled.digest))
+            children.append(Child(child_uri(parent, one.name), one.name, spooled.name, spooled.digest))
     return children
 
 
@@ -53,32 +63,39 @@ def record_children(
     parent: int,
     *,
     tenant: str,
-    uri: str,
     depth: int,
     language: str | None,
     metadata: Mapping[str, Any],
     children: Sequence[Child],
-) -> None:
-    """Make the children of a source those given. Call inside the transaction that holds the parent's ledger row.
+    kind: str = "attachment",
+) -> bool:
+    """Make the children of a kind that a source has those given. Call inside the transaction that holds its ledger row.
 
     Args:
         depth: of the parent: 0 for a document that came by itself.
         metadata: what children inherit, but for a title.
+
+    Returns:
+        Whether one of them is new or has changed.
     """
-    uris = [child_uri(uri, child.name) for child in children]
+    uris = [child.uri for child in children]
     inherited = {key: value for key, value in metadata.items() if key != "title"}
     facts = hashlib.sha256(json.dumps(inherited, sort_keys=True).encode()).hexdigest()[:16]
     gone = connection.execute(
-        "select id from sources where parent_id = %s and state <> 'deleted' and uri <> all(%s) for update",
-        (parent, uris),
+        "select id from sources where parent_id = %s and kind = %s and state <> 'deleted' and uri <> all(%s)"
+        " for update",
+        (parent, kind, uris),
     ).fetchall()
     for (row_id,) in gone:
         delete_source(connection, row_id)
-    for child, own in zip(children, uris, strict=True):
+    news = False
+    for child in children:
+        if child.location is None:
+            continue
         values = {
             "tenant": tenant,
-            "uri": own,
-            "kind": "attachment",
+            "uri": child.uri,
+            "kind": kind,
             "fingerprint": f"{child.digest}:{facts}",
             "metadata": Jsonb(inherited),
             "keep_metadata": False,
@@ -87,11 +104,12 @@ def record_children(
             "language": language,
             "force": False,
         }
-        connection.execute(statements.RECORD, values)
+        news |= connection.execute(statements.RECORD, values).fetchone() is not None
         connection.execute(
             "update sources set parent_id = %s, depth = %s where tenant = %s and uri = %s and parent_id is null",
-            (parent, depth + 1, tenant, own),
+            (parent, depth + 1, tenant, child.uri),
         )
+    return news
 
 
 def delete_source(connection: Connection[Any], source_id: int) -> None:

@@ -166,7 +166,7 @@ class Ingester(Drain):
                 )
                 if found.awaiting:
                     return self._park(claim, content, digest, ocr_recipe, found.awaiting, lease.pages)
-                children = spool_attachments(found.attachments, open_spool(self._settings))
+                children = spool_attachments(claim.uri, found.attachments, open_spool(self._settings))
             lease.check()
             is_code = found.mime == CODE
             chunks = chunk(

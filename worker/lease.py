@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,6 +46,14 @@ class Lease:
         """Raise FencedError once the claim no longer stands."""
         if self._lost:
             raise FencedError
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but raise FencedError as soon as the claim no longer stands."""
+        until = time.monotonic() + seconds
+        self.check()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.5))
+            self.check()
 
     def keep(self) -> None:
         """Renew until `stop` is set or the claim is lost; what the thread runs."""

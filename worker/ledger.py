@@ -7,6 +7,8 @@ that is lost, doubled or late changes nothing, and neither does a worker that di
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
 import socket
@@ -147,6 +149,25 @@ class Ledger:
             )
         return Recorded(row[0], row[1], changed=False)
 
+    def refuse(self, uri: str, error: GristmillError, *, kind: str, settled: bool) -> int:
+        """Note that a document cannot be had, so that it is seen; what is indexed of it stays. Returns its id.
+
+        Args:
+            settled: it counts as failed even if it is in the index, until it is recorded anew.
+        """
+        values = {
+            "tenant": self.tenant,
+            "uri": uri,
+            "kind": kind,
+            "settled": settled,
+            "code": error.code,
+            "cause": error.cause,
+            "remedy": error.remedy,
+        }
+        row = self.connection.execute(statements.REFUSE, values).fetchone()
+        assert row is not None
+        return int(row[0])
+
     def delete(self, uri: str) -> bool:
         """Remove a document from the index at once; whoever works on it is fenced. False if it was not there."""
         with self.connection.transaction():
@@ -251,7 +272,6 @@ class Ledger:
                 self.connection,
                 claim.id,
                 tenant=claim.tenant,
-                uri=claim.uri,
                 depth=claim.depth,
                 language=claim.language,
                 metadata=claim.metadata | {"parent_uri": claim.uri, "parent_title": metadata["title"]},
@@ -326,6 +346,12 @@ def backoff(earlier: int, first: float, cap: float) -> float:
     """
     longest = min(cap, first * 2 ** min(earlier, 30))
     return random.uniform(longest / 2, longest)
+
+
+def content_fingerprint(digest: str, metadata: Mapping[str, Any] | None, filename: str, language: str | None) -> str:
+    """The fingerprint of bytes with this SHA-256 (hex) under a name, with what a producer says of them."""
+    facts = json.dumps([metadata, filename, language], sort_keys=True)
+    return f"sha256:{digest}:{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 
 def place(uri: str, filename: str | None = None) -> dict[str, str]:

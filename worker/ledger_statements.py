@@ -21,6 +21,17 @@ where %(force)s or s.state = 'deleted' or s.fingerprint is distinct from exclude
 returning id, version
 """
 
+# Work that is under way on an earlier version goes on, and what it commits clears the error.
+REFUSE = """
+insert into sources as s (tenant, uri, kind, state, done_version, error_code, error_cause, error_remedy)
+values (%(tenant)s, %(uri)s, %(kind)s, 'failed', 0, %(code)s, %(cause)s, %(remedy)s)
+on conflict (tenant, uri) do update set
+  state = case when s.state = 'deleted' or %(settled)s and s.state = 'done' then 'failed' else s.state end,
+  error_code = excluded.error_code, error_cause = excluded.error_cause, error_remedy = excluded.error_remedy,
+  updated_at = now()
+returning id
+"""
+
 # A row whose last lease ran out without a word, once too often: whatever it holds kills its workers.
 BURY = """
 update sources set state = 'dead', token = null, lease_until = null, holder = null, updated_at = now(),

@@ -11,6 +11,7 @@ import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import platformdirs
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -37,6 +38,15 @@ class Settings(BaseSettings):
     database_url: str | None = Field(None, description="Postgres DSN; unset: an embedded Postgres is started")
     broker_url: str | None = Field(None, description="Celery broker URL; unset: an embedded Valkey is started")
     schema_name: str = Field("public", pattern=r"^[a-z_][a-z0-9_]{0,62}$", description="Schema of our tables")
+    spool_url: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9+.-]*://.",
+        description="Where uploads are kept: unset: the home directory; else an fsspec URL, e.g. s3://bucket/spool, "
+        "for workers on several machines",
+    )
+    s3_endpoint_url: str | None = Field(
+        None, pattern=r"^https?://.", description="Endpoint of an S3-compatible store that is not Amazon's"
+    )
     embedded_tcp_port: int = Field(
         0, ge=0, le=65535, description="Also serve the embedded Postgres on 127.0.0.1 with a password (0: no)"
     )
@@ -121,6 +131,12 @@ class Settings(BaseSettings):
         default_factory=dict, description="Named receivers of POST /webhooks/{name}, as a JSON object"
     )
 
+    syncs: Annotated[dict[str, Any], NoDecode] = Field(
+        default_factory=dict, description="Named syncs (Notion, web, buckets, folders), as a JSON object; docs/syncs.md"
+    )
+    sync_concurrency: int = Field(1, ge=1, description="Syncs that run at the same time")
+    timezone: str = Field("UTC", description="Time zone of the cron schedules of syncs, e.g. Europe/Paris")
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="How much is logged")
 
     @field_validator("watch", "ignore", mode="before")
@@ -133,10 +149,19 @@ class Settings(BaseSettings):
     def _split_at_commas(cls, value: Any) -> Any:
         return _listed(value, ",")
 
-    @field_validator("webhooks", mode="before")
+    @field_validator("webhooks", "syncs", mode="before")
     @classmethod
     def _decoded(cls, value: Any) -> Any:
         return _from_json(value) if isinstance(value, str) else value
+
+    @field_validator("timezone", mode="after")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{value!r} is not a time zone, as Europe/Paris is one") from error
+        return value
 
     @field_validator("home", mode="after")
     @classmethod

@@ -14,14 +14,18 @@ from psycopg import Connection
 
 from pipelines.embed import Embedder, open_embedder
 from pipelines.search import Mode, Options, search
-from worker.broker import OCR_QUEUE, OCR_TASK, WAKE_TASK, Broker
+from worker.broker import OCR_QUEUE, OCR_TASK, SYNC_TASK, WAKE_TASK, Broker
+from worker.connectors.registry import load_syncs
 from worker.database import embedder_spec, open_database, open_ledger
 from worker.ingest import Ingester
 from worker.ocr import OcrWorker
 from worker.places import file_uri
 from worker.settings import Settings, load_settings
+from worker.sync.syncer import Syncer
 
 DRAIN_SECONDS = 60.0
+SYNC_SECONDS = 86_400
+"""Most that one message's syncs may take: the first run over a large wiki takes hours, at the pace it allows."""
 
 
 @cache
@@ -53,6 +57,10 @@ class _PerProcess:
     def ocr_worker(self) -> OcrWorker:
         return OcrWorker(_settings(), released=self._broker.wake)
 
+    @cached_property
+    def syncer(self) -> Syncer:
+        return Syncer(_settings(), load_syncs(_settings()), news=self._broker.wake)
+
     def connection(self) -> Connection[Any]:
         if self._connection is None or self._connection.closed or self._connection.broken:
             self._connection = open_database(_settings(), application="gristmill tasks")
@@ -79,6 +87,12 @@ def wake() -> int:
 def ocr() -> int:
     """Pages wait for OCR: take due ranges until none is left. Harmless at any time, in any number."""
     return _process().ocr_worker.work(seconds=DRAIN_SECONDS)
+
+
+@shared_task(name=SYNC_TASK, time_limit=SYNC_SECONDS)
+def sync() -> int:
+    """Syncs may be due: run them until none is. Harmless at any time, in any number."""
+    return _process().syncer.work(seconds=DRAIN_SECONDS)
 
 
 @shared_task(name="gristmill.ingest", bind=True, ignore_result=False)

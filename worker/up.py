@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.errors import ConfigurationError
-from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE
+from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, SYNC_QUEUE
 from worker.embedded import Services, keep_services, prepare_home, start_services, stop_services
 from worker.embedded.places import make_directory
 from worker.settings import PREFIX, Settings
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 30.0
 
-Only = Literal["worker", "ocr", "watcher", "http"]
+Only = Literal["worker", "ocr", "sync", "watcher", "http"]
 
 
 @contextmanager
@@ -96,6 +96,10 @@ def children(settings: Settings, services: Services, only: Only | None) -> list[
         found.append(celery("search", f"{SEARCH_QUEUE},celery", settings.search_concurrency))
     if only in (None, "worker", "ocr"):
         found.append(celery("ocr", OCR_QUEUE, settings.ocr_processes))
+    if settings.syncs and only in (None, "sync"):
+        found.append(celery("sync", SYNC_QUEUE, settings.sync_concurrency))
+        beat = (sys.executable, "-m", "celery", "--quiet", "-A", "worker.app", "beat", "--loglevel", settings.log_level)
+        found.append(ChildSpec("beat", beat, env))
     if only == "watcher" or (only is None and settings.watch):
         found.append(ChildSpec("watcher", (sys.executable, "-m", "worker.watchers"), env))
     if settings.http_port and only in (None, "http"):
@@ -138,7 +142,7 @@ def run_up(settings: Settings, *, only: Only | None = None, on_ready: Callable[[
 
     Args:
         settings: the settings, which the children get as well.
-        only: run the workers, those for OCR, the watcher or the HTTP service alone.
+        only: run the workers, those for OCR, the syncs with their beat, the watcher or the HTTP service alone.
         on_ready: called once, when the services answer, the schema is ready and the children are started.
 
     Returns:

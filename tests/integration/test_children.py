@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from psycopg import Connection
 
-from pipelines.types import Attachment, Vector
+from pipelines.types import Attachment
+from tests.fakes.eight_dimensions import EightDimensions
 from tests.integration.test_ledger import chunks, claimed, contents, outcome
 from worker.children import Child, child_uri, spool_attachments
 from worker.ingest import Ingester
@@ -24,9 +23,9 @@ MAIL = "file:///drop/mail.eml"
 PDF = MAIL + "#attachments/price%20list.pdf"
 
 
-def child(name: str = "price list.pdf", content: bytes = b"1") -> Child:
+def child(name: str = "price list.pdf", content: bytes = b"1", *, of: str = MAIL) -> Child:
     digest = hashlib.sha256(content).hexdigest()
-    return Child(name, digest + Path(name).suffix, digest)
+    return Child(child_uri(of, name), name, digest + Path(name).suffix, digest)
 
 
 @pytest.fixture
@@ -96,7 +95,7 @@ def test_deleting_a_document_deletes_what_was_inside_at_any_depth(ledger: Ledger
     ledger.record(MAIL)
     ingest(ledger, child("inner.eml"))
     inner = MAIL + "#attachments/inner.eml"
-    ingest(ledger, child(), uri=inner)
+    ingest(ledger, child(of=inner), uri=inner)
     deepest = inner + "/attachments/price%20list.pdf"
     working = claimed(ledger)
     assert (working.uri, working.depth) == (deepest, 2)
@@ -151,28 +150,12 @@ def test_attachments_move_into_the_spool(tmp_path: Path, ledger: Ledger) -> None
     held.write_bytes(b"%PDF-1")
     spool = Spool(tmp_path / "spool", max_bytes=100)
     (found,) = spool_attachments(
-        [Attachment("price list.pdf", 6, "application/pdf", str(held)), Attachment("named only", 3)], spool
+        MAIL, [Attachment("price list.pdf", 6, "application/pdf", str(held)), Attachment("named only", 3)], spool
     )
     assert found == child(content=b"%PDF-1")
+    assert found.location is not None
     assert spool.path(found.location).read_bytes() == b"%PDF-1"
     assert not held.exists()
-
-
-class EightDimensions:
-    """An embedder that knows texts by their length."""
-
-    model = "eight"
-    dimensions = 8
-    limit = None
-
-    def count_tokens(self, text: str) -> int:
-        return len(text)
-
-    def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
-        return [np.eye(8, dtype=np.float32)[len(text) % 8] for text in texts]
-
-    def embed_query(self, text: str) -> Vector:
-        return self.embed_documents([text])[0]
 
 
 def test_a_mail_and_what_is_inside_it_are_found_and_go_together(dsn: str, ledger: Ledger, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from psycopg import Connection
 
 from pipelines.errors import PermanentError, RetryableError
 from pipelines.types import Block, Extracted, OcrPage, PageReport
+from tests.fakes.eight_dimensions import EightDimensions
 from tests.fakes.web_server import Answer, Call, web_server
-from tests.integration.test_children import EightDimensions
 from tests.integration.test_ledger import make_due
 from worker import ingest, ocr
 from worker.content import open_spool

@@ -18,6 +18,7 @@ class Part(StrEnum):
 
     WORKER = "worker"
     OCR = "ocr"
+    SYNC = "sync"
     WATCHER = "watcher"
     HTTP = "http"
 

@@ -46,6 +46,9 @@ class SyncConfig(BaseModel):
     full_every: Duration = Field(
         86_400.0, ge=0, description="Time between listings of everything, where a run can ask for changes only"
     )
+    confirm_after: Duration = Field(
+        3600.0, ge=0, description="A document that is gone is looked for once more after this before it is given up"
+    )
     language: str | None = Field(None, description="Text search configuration; unset: detected")
     metadata: dict[str, Any] = Field(default_factory=dict, description="Put on every chunk")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from pipelines.errors import PermanentError
 from worker.addresses import parse_url
+from worker.ledger import content_fingerprint
 from worker.receivers.context import Context
 from worker.receivers.idempotency import REPLAYED, Idempotency, Remembered, recall, remember
 from worker.spool import Spooled
@@ -79,12 +78,10 @@ def spooled_document(
     In that case its name does not count as a change: webhooks give the same file a new name each time.
     """
     name = filename if uri else PurePath(filename).suffix.lower()
-    facts = [metadata, name, language]
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     return Document(
         uri=uri or f"{kind}:sha256:{spooled.digest}",
         kind=kind,
-        fingerprint=f"sha256:{spooled.digest}:{digest}",
+        fingerprint=content_fingerprint(spooled.digest, metadata, name, language),
         location=spooled.name,
         filename=filename,
         metadata=metadata,

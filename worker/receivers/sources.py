@@ -36,7 +36,9 @@ class Source(BaseModel):
 
     id: int = Field(examples=[42])
     uri: str = Field(examples=["crm:contract/4711"])
-    kind: str = Field(description="file, upload, text, url, or attachment: found inside another document")
+    kind: str = Field(
+        description="file, upload, text, url, synced, attachment (found inside another) or enclosure (a file of a page)"
+    )
     parent_id: int | None = Field(description="Of an attachment: the document it was found inside of")
     state: State = Field(
         description="reading: its pages are with the OCR workers; failed: these bytes cannot be read;"

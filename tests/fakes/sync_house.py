@@ -1,0 +1,89 @@
+"""A sync and the worker that indexes what it brings, in this process, over a real database, with a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from psycopg import Connection
+
+from pipelines.errors import GristmillError
+from tests.fakes.eight_dimensions import EightDimensions
+from worker.connectors.config import SyncConfig
+from worker.connectors.contract import Connector, Surroundings
+from worker.connectors.registry import open_connector
+from worker.ingest import Ingester
+from worker.settings import Settings
+from worker.sync.schedule import Report
+from worker.sync.syncer import Syncer
+
+
+class SyncHouse:
+    """One sync, named `place`.
+
+    Args:
+        opener: opens its connector; the real one by default.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        connection: Connection[Any],
+        config: SyncConfig,
+        opener: Callable[[SyncConfig, Surroundings], Connector] = open_connector,
+    ) -> None:
+        self.connection = connection
+        self.now = datetime(2026, 11, 1, tzinfo=UTC)
+        self.embedder = EightDimensions()
+        self.ingester = Ingester(settings, self.embedder)
+        self.syncer = Syncer(settings, {"place": config}, clock=lambda: self.now, opener=opener)
+
+    def sync(self, *, later: float = 60.0, full: bool = False, confirmed: bool = False) -> Report:
+        """Run the sync some seconds later and index what it brought; it must go well."""
+        report, error = self.try_sync(later=later, full=full, confirmed=confirmed)
+        if error is not None:
+            raise error
+        return report
+
+    def try_sync(
+        self, *, later: float = 60.0, full: bool = False, confirmed: bool = False
+    ) -> tuple[Report, GristmillError | None]:
+        """Run the sync some seconds later and index what it brought; what ended it, if anything did."""
+        self.now += timedelta(seconds=later)
+        report, error = self.syncer.sync("place", full=full, confirmed=confirmed)
+        self.ingest()
+        return report, error
+
+    def work(self, *, later: float = 60.0) -> int:
+        """Run what is due some seconds later, as the Celery task does; how many syncs."""
+        self.now += timedelta(seconds=later)
+        done = self.syncer.work(seconds=60)
+        self.ingest()
+        return done
+
+    def ingest(self) -> None:
+        """Index whatever is due."""
+        self.ingester.work(seconds=60)
+
+    def index(self) -> dict[str, str]:
+        """The text of every document that can be found, by uri."""
+        rows = self.connection.execute(
+            "select s.uri, string_agg(d.content, E'\\n' order by d.id) from documents d"
+            " join sources s on s.id = d.source_id group by s.uri"
+        ).fetchall()
+        return dict(rows)
+
+    def rows(self) -> dict[str, int]:
+        """Ids of the rows in the ledger, by uri."""
+        return dict(self.connection.execute("select uri, id from sources where state <> 'deleted'").fetchall())
+
+    def states(self) -> dict[str, tuple[str, str | None]]:
+        """State and error code in the ledger, by uri."""
+        rows = self.connection.execute("select uri, state, error_code from sources").fetchall()
+        return {uri: (state, code) for uri, state, code in rows}
+
+    def close(self) -> None:
+        """Give up connections."""
+        self.syncer.close()
+        self.ingester.close()

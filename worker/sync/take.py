@@ -1,0 +1,184 @@
+"""What a visit found, put into the ledger: one transaction a document, which first checks that the run still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection
+
+from pipelines.errors import GristmillError, PermanentError
+from worker.children import Child, record_children
+from worker.connectors.config import SyncConfig
+from worker.connectors.contract import Document, Unchanged
+from worker.lease import FencedError
+from worker.ledger import Ledger, content_fingerprint
+from worker.spool import Spool, Spooled
+from worker.sync.memory import Memories, Memory
+from worker.sync.schedule import Turn
+
+
+class Taker:
+    """Writes for one run of one sync.
+
+    Args:
+        name: of the sync; on every chunk as `metadata.sync`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        ledger: Ledger,
+        spool: Spool,
+        memories: Memories,
+        turn: Turn,
+        config: SyncConfig,
+    ) -> None:
+        self._connection = connection
+        self._ledger = ledger
+        self._spool = spool
+        self._memories = memories
+        self._turn = turn
+        self._config = config
+
+    def document(self, key: str, memory: Memory | None, found: Document, now: datetime) -> bool:
+        """Record a document that was fetched. Whether it, or a file of it, is new or has changed."""
+        metadata = {**self._config.metadata, **found.metadata, "sync": self._turn.name}
+        language = self._config.language
+        spooled = self._put(found.content, found.filename)
+        if spooled is None:
+            kind, location, fingerprint = "file", None, found.version
+        else:
+            kind, location = "synced", spooled.name
+            fingerprint = content_fingerprint(spooled.digest, metadata, found.filename, language)
+        enclosures = []
+        for one in found.enclosures:
+            stored = self._put(one.path, one.filename)
+            place, digest = (stored.name, stored.digest) if stored else (None, "")
+            enclosures.append(Child(one.uri, one.filename, place, digest))
+        with self._connection.transaction():
+            self._hold()
+            if memory is not None and memory.uri != found.uri:
+                self._move(memory, found.uri)
+            recorded = self._ledger.record(
+                found.uri,
+                kind=kind,
+                fingerprint=fingerprint,
+                metadata=metadata,
+                location=location,
+                filename=None if kind == "file" else found.filename,
+                language=language,
+            )
+            news = recorded.changed or self._mended(memory, recorded.source_id)
+            news |= record_children(
+                self._connection,
+                recorded.source_id,
+                tenant=self._ledger.tenant,
+                depth=0,
+                language=language,
+                metadata=metadata | {"parent_uri": found.uri, "parent_title": _title(metadata, found.filename)},
+                children=enclosures,
+                kind="enclosure",
+            )
+            self._remember(key, recorded.source_id, found, now)
+        return news
+
+    def unchanged(self, key: str, memory: Memory, found: Unchanged, now: datetime) -> bool:
+        """Note that a document is as it was. Whether it has to be indexed again all the same."""
+        with self._connection.transaction():
+            self._hold()
+            self._remember(key, memory.source_id, found, now)
+            return self._mended(memory, memory.source_id)
+
+    def refused(
+        self,
+        key: str,
+        memory: Memory | None,
+        uri: str,
+        error: GristmillError,
+        *,
+        version: str | None,
+        again_in: float,
+        now: datetime,
+    ) -> None:
+        """Note that a visit failed, where people look for what failed.
+
+        Args:
+            version: that made us visit; another one is worth a visit before `again_in` is over.
+        """
+        with self._connection.transaction():
+            self._hold()
+            settled = isinstance(error, PermanentError)
+            if memory is None or memory.removed_at is None:
+                source = self._ledger.refuse(uri, error, kind="synced", settled=settled)
+            else:
+                source = memory.source_id
+            check_at = now + timedelta(seconds=again_in)
+            self._memories.failed(key, source, version=version, check_at=check_at, now=now)
+
+    def missed(self, memory: Memory, *, remove: bool, again_in: float, now: datetime) -> None:
+        """Note that a document was not found; with `remove` it leaves the index."""
+        with self._connection.transaction():
+            self._hold()
+            self._memories.missed(memory.key, check_at=now + timedelta(seconds=again_in), removed=remove, now=now)
+            if remove and not self._memories.shared(memory):
+                self._ledger.delete(memory.uri)
+
+    def forget(self, memory: Memory) -> None:
+        """The document is gone for good."""
+        with self._connection.transaction():
+            self._hold()
+            self._memories.forget(memory.key)
+
+    def rename(self, memory: Memory, key: str, uri: str) -> None:
+        """The document is elsewhere, with the same content: its chunks keep rows, ids and vectors."""
+        with self._connection.transaction():
+            self._hold()
+            if memory.uri != uri:
+                self._ledger.rename(memory.uri, uri)
+            self._memories.rename(memory.key, key)
+
+    def _hold(self) -> None:
+        """Nobody else can take the sync until we commit."""
+        held = self._connection.execute(
+            "select from syncs where id = %s and token = %s for share", (self._turn.id, self._turn.token)
+        ).fetchone()
+        if held is None:
+            raise FencedError
+
+    def _put(self, content: bytes | Path | None, filename: str) -> Spooled | None:
+        if content is None:
+            return None
+        if isinstance(content, bytes):
+            return self._spool.put(content, filename)
+        return self._spool.copy(content, filename)
+
+    def _move(self, memory: Memory, uri: str) -> None:
+        """Its identity has changed: renamed where the new one is free, else the two have turned out to be one."""
+        taken = self._connection.execute(
+            "select from sources where tenant = %s and uri = %s and state <> 'deleted'", (self._ledger.tenant, uri)
+        ).fetchone()
+        if self._memories.shared(memory):
+            return  # another key keeps the old identity
+        if taken is None:
+            self._ledger.rename(memory.uri, uri)
+        else:
+            self._ledger.delete(memory.uri)
+
+    def _mended(self, memory: Memory | None, source: int) -> bool:
+        """A document that counted as failed since visits failed is tried again."""
+        if memory is None or not memory.failures or memory.source_state != "failed":
+            return False
+        return bool(self._ledger.retry([source]))
+
+    def _remember(self, key: str, source: int, found: Document | Unchanged, now: datetime) -> None:
+        check_at = None if found.again_in is None else now + timedelta(seconds=found.again_in)
+        if found.version is None and check_at is None:
+            check_at = now  # not settled: the next run visits again
+        self._memories.visited(key, source, version=found.version, state=found.state, check_at=check_at, now=now)
+
+
+def _title(metadata: Mapping[str, Any], filename: str) -> str:
+    return str(metadata.get("title") or filename)
