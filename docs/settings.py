@@ -26,7 +26,7 @@ Every setting is an environment variable. What is not set there is taken from `g
 before all of them. A `GRISTMILL_` variable that is not in these tables, or a value out of its range, stops the command
 with an error that names it.
 
-`OPENAI_API_KEY` is read from the environment as well, where `GRISTMILL_OPENAI_API_KEY` is not set.
+`OPENAI_API_KEY` and `NOTION_TOKEN` are read from the environment as well, where their `GRISTMILL_` forms are not set.
 """
 
 GROUPS = {

@@ -37,7 +37,7 @@ SHARED = REPOSITORY.parent / "shared"
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the machine reaches a test."""
     for name in list(os.environ):
-        if name.startswith("GRISTMILL_") or name.startswith("OPENAI_"):
+        if name.startswith(("GRISTMILL_", "OPENAI_", "NOTION_", "AWS_")):
             monkeypatch.delenv(name)
 
 

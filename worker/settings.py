@@ -134,6 +134,7 @@ class Settings(BaseSettings):
     syncs: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict, description="Named syncs (Notion, web, buckets, folders), as a JSON object; docs/syncs.md"
     )
+    notion_token: str | None = Field(None, description="Token of the Notion connection; NOTION_TOKEN is read as well")
     sync_concurrency: int = Field(1, ge=1, description="Syncs that run at the same time")
     timezone: str = Field("UTC", description="Time zone of the cron schedules of syncs, e.g. Europe/Paris")
 
@@ -227,8 +228,9 @@ def load_settings(**overrides: Any) -> Settings:
             name = key.removeprefix(PREFIX).lower()
             if key.startswith(PREFIX) and name != "home" and key not in os.environ:
                 values.setdefault(name, value)
-    if os.environ.get("OPENAI_API_KEY") and PREFIX + "OPENAI_API_KEY" not in os.environ:
-        values.setdefault("openai_api_key", os.environ["OPENAI_API_KEY"])
+    for name in ("OPENAI_API_KEY", "NOTION_TOKEN"):
+        if os.environ.get(name) and PREFIX + name not in os.environ:
+            values.setdefault(name.lower(), os.environ[name])
     try:
         return Settings(**values)
     except ValidationError as error:

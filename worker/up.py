@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pipelines.errors import ConfigurationError
 from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, SYNC_QUEUE
+from worker.connectors.registry import load_syncs
 from worker.embedded import Services, keep_services, prepare_home, start_services, stop_services
 from worker.embedded.places import make_directory
 from worker.settings import PREFIX, Settings
@@ -151,6 +152,7 @@ def run_up(settings: Settings, *, only: Only | None = None, on_ready: Callable[[
     Raises:
         ConfigurationError: it cannot run as it is set up; what was started has been stopped again.
     """
+    load_syncs(settings)  # what is wrong with them is said now
     prepare_home(settings.home)
     with home_lock(settings.home), stop_signals() as stop:
         records = make_directory(settings.home / "run")

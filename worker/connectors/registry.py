@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,22 +27,37 @@ class ConnectorType:
     open: Callable[[Any, Surroundings], Connector]
 
 
-def connector_types() -> Mapping[str, ConnectorType]:
-    """Every kind, by the name that `type` gives it. Imported when asked for: most processes need none of them."""
-    from worker.connectors import bucket, folder, notion, web
+TYPES = ("notion", "pages", "sitemap", "feed", "bucket", "folder")
 
-    def open_notion(config: notion.NotionConfig, surroundings: Surroundings) -> Connector:
-        token = config.token.get_secret_value() if config.token else os.environ.get("NOTION_TOKEN", "")
-        return notion.open_notion(config, surroundings, token=token)
 
-    return {
-        "notion": ConnectorType(notion.NotionConfig, open_notion),
-        "pages": ConnectorType(web.PagesConfig, web.open_pages),
-        "sitemap": ConnectorType(web.SitemapConfig, web.open_sitemap),
-        "feed": ConnectorType(web.FeedConfig, web.open_feed),
-        "bucket": ConnectorType(bucket.BucketConfig, bucket.open_bucket),
-        "folder": ConnectorType(folder.FolderConfig, folder.open_folder),
-    }
+def connector_type(name: str) -> ConnectorType:
+    """The connector of a type of `TYPES`. Imported when asked for: a process needs few of them."""
+    match name:
+        case "notion":
+            from worker.connectors import notion
+
+            return ConnectorType(notion.NotionConfig, _open_notion)
+        case "pages":
+            from worker.connectors import web
+
+            return ConnectorType(web.PagesConfig, web.open_pages)
+        case "sitemap":
+            from worker.connectors import web
+
+            return ConnectorType(web.SitemapConfig, web.open_sitemap)
+        case "feed":
+            from worker.connectors import web
+
+            return ConnectorType(web.FeedConfig, web.open_feed)
+        case "bucket":
+            from worker.connectors import bucket
+
+            return ConnectorType(bucket.BucketConfig, bucket.open_bucket)
+        case "folder":
+            from worker.connectors import folder
+
+            return ConnectorType(folder.FolderConfig, folder.open_folder)
+    raise ConfigurationError("invalid_sync", f"{name} is not one of {', '.join(TYPES)}", REMEDY)
 
 
 def load_syncs(settings: Settings) -> dict[str, SyncConfig]:
@@ -52,9 +66,6 @@ def load_syncs(settings: Settings) -> dict[str, SyncConfig]:
     Raises:
         ConfigurationError: `invalid_sync`, naming the sync and the field, never a secret.
     """
-    if not settings.syncs:
-        return {}
-    types = connector_types()
     found: dict[str, SyncConfig] = {}
     for name, value in settings.syncs.items():
         if not _NAME.fullmatch(name):
@@ -62,10 +73,10 @@ def load_syncs(settings: Settings) -> dict[str, SyncConfig]:
                 "invalid_sync", f"the sync name {name!r} has other characters than A-Z a-z 0-9 _ -", REMEDY
             )
         kind = value.get("type") if isinstance(value, dict) else None
-        if not isinstance(kind, str) or kind not in types:
-            raise ConfigurationError("invalid_sync", f"sync {name}: type must be one of {', '.join(types)}", REMEDY)
+        if kind not in TYPES:
+            raise ConfigurationError("invalid_sync", f"sync {name}: type must be one of {', '.join(TYPES)}", REMEDY)
         try:
-            found[name] = types[kind].config.model_validate(value)
+            found[name] = connector_type(kind).config.model_validate(value)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -78,4 +89,15 @@ def load_syncs(settings: Settings) -> dict[str, SyncConfig]:
 
 def open_connector(config: SyncConfig, surroundings: Surroundings) -> Connector:
     """Open the connector of a sync."""
-    return connector_types()[config.type].open(config, surroundings)
+    return connector_type(config.type).open(config, surroundings)
+
+
+def _open_notion(config: Any, surroundings: Surroundings) -> Connector:
+    from worker.connectors import notion
+
+    token = config.token.get_secret_value() if config.token else surroundings.settings.notion_token
+    if not token:
+        raise ConfigurationError(
+            "no_notion_token", "no token for Notion is set", "set NOTION_TOKEN to the token of the connection"
+        )
+    return notion.open_notion(config, surroundings, token=token)
