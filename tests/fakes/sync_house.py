@@ -20,7 +20,7 @@ from worker.sync.syncer import Syncer
 
 
 class SyncHouse:
-    """One sync, named `place`.
+    """One sync, named `place`, that waits by its own clock.
 
     Args:
         opener: opens its connector; the real one by default.
@@ -37,7 +37,10 @@ class SyncHouse:
         self.now = datetime(2026, 11, 1, tzinfo=UTC)
         self.embedder = EightDimensions()
         self.ingester = Ingester(settings, self.embedder)
-        self.syncer = Syncer(settings, {"place": config}, clock=lambda: self.now, opener=opener)
+        self.syncer = Syncer(settings, {"place": config}, clock=lambda: self.now, opener=opener, wait=self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
 
     def sync(self, *, later: float = 60.0, full: bool = False, confirmed: bool = False) -> Report:
         """Run the sync some seconds later and index what it brought; it must go well."""

@@ -58,6 +58,7 @@ class Syncer(Drain):
         news: called when documents are due for indexing.
         clock: the time by which syncs and visits are due; leases go by the database's.
         opener: opens the connector of a sync.
+        wait: sleeps for so many seconds, for connectors; by default for real, and no longer than the lease holds.
     """
 
     application = "gristmill sync"
@@ -70,9 +71,11 @@ class Syncer(Drain):
         news: Callable[[], object] = lambda: None,
         clock: Callable[[], datetime] = utc_now,
         opener: Callable[[SyncConfig, Surroundings], Connector] = open_connector,
+        wait: Callable[[float], None] | None = None,
     ) -> None:
         super().__init__(settings)
         self._opener = opener
+        self._wait = wait
         self._syncs = syncs
         self._news = news
         self._clock = clock
@@ -114,7 +117,7 @@ class Syncer(Drain):
         surroundings = Surroundings(
             settings=self._settings,
             clock=self._clock,
-            wait=time.sleep,
+            wait=self._wait or time.sleep,
             cursor=row[1],
             known=lambda: (memory.known() for memory in memories.all()),
         )
@@ -151,7 +154,7 @@ class Syncer(Drain):
                 surroundings = Surroundings(
                     settings=self._settings,
                     clock=self._clock,
-                    wait=lease.wait,
+                    wait=self._wait or lease.wait,
                     cursor=turn.cursor,
                     known=lambda: (memory.known() for memory in memories.all()),
                 )
