@@ -14,7 +14,7 @@ BENCHES = {
     "formats": "the corpus of hard files, by format: what is read, what is refused, what falls short",
     "web": "the main content of annotated web pages, beside trafilatura alone, unstructured and stripped tags",
     "ocr": "pages of known text: characters read right, and speed beside Tesseract by hand",
-    "month": "a month of a Notion workspace in simulated time: what is lost, stale, wrongly deleted, and how much is asked",
+    "month": "a month of a Notion workspace in simulated time: what is lost, stale or wrongly deleted, what is asked",
     "http": "many clients at once at the HTTP service: searches and uploads",
 }
 """Name of a module here to what it measures. Each has a `main(arguments) -> exit code`."""
