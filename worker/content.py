@@ -11,8 +11,9 @@ from pipelines.errors import PermanentError
 from worker.ledger import Claim
 from worker.page_ranges import Parked
 from worker.places import file_name, local_path
+from worker.remote_spool import open_remote_spool
 from worker.settings import Settings
-from worker.spool import Spool
+from worker.spool import CACHE, Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,16 @@ class Content:
 
 
 def open_spool(settings: Settings) -> Spool:
-    """The spool of this installation."""
-    return Spool(settings.home / "spool", max_bytes=settings.max_bytes)
+    """The spool of this installation.
+
+    Raises:
+        ConfigurationError: `spool_url` makes no sense.
+    """
+    folder = settings.home / "spool"
+    remote = None
+    if settings.spool_url is not None:
+        remote = open_remote_spool(settings.spool_url, settings.s3_endpoint_url, folder / CACHE)
+    return Spool(folder, max_bytes=settings.max_bytes, remote=remote)
 
 
 @contextmanager
@@ -48,7 +57,9 @@ def content_of(claim: Claim, settings: Settings, parked: Parked | None = None) -
     if claim.kind == "file":
         file = local_path(claim.uri)
         yield Content(file, file.name, "/".join(file.parts[-3:]))
-    elif claim.kind in ("upload", "text", "attachment"):
+    elif claim.kind == "synced" and claim.location is None:
+        raise PermanentError("not_fetched", "its sync has not been able to fetch it", "see: gristmill sync")
+    elif claim.kind in ("upload", "text", "attachment", "synced", "enclosure"):
         name = claim.filename or file_name(claim.uri)
         yield Content(open_spool(settings).path(claim.location or ""), name, name)
     elif claim.kind == "url" and (path := _fetched_before(claim, settings, parked)):

@@ -18,9 +18,15 @@ from pipelines.search import check_model
 from sql.migrate import pending
 from worker.app import connect_app
 from worker.broker import Broker
+from worker.connectors.contract import Surroundings
+from worker.connectors.registry import load_syncs, open_connector
 from worker.database import embedder_spec, open_database
 from worker.embedded import find_services
+from worker.receivers.handshake import token_file
+from worker.receivers.receiver import load_receivers
+from worker.remote_spool import open_remote_spool
 from worker.settings import Settings
+from worker.spool import CACHE
 
 DISK_NEEDED = 2 * 2**30
 
@@ -43,11 +49,11 @@ def examine(settings: Settings, *, quick: bool = False) -> list[Check]:
     """Look at everything. A check that fails never stops those after it.
 
     Args:
-        quick: leave out the embedding model, which takes seconds to load.
+        quick: leave out the embedding model, which takes seconds to load, and a spool that is not on this machine.
     """
-    parts: list[Callable[[Settings], Iterator[Check]]] = [_machine, _tesseract, _services, _folders]
+    parts: list[Callable[[Settings], Iterator[Check]]] = [_machine, _tesseract, _services, _folders, _syncs, _webhooks]
     if not quick:
-        parts.append(_model)
+        parts += [_spool, _model]
     checks: list[Check] = []
     for part in parts:
         try:
@@ -114,6 +120,12 @@ def _services(settings: Settings) -> Iterator[Check]:
     )
 
 
+def _spool(settings: Settings) -> Iterator[Check]:
+    if settings.spool_url is not None:
+        open_remote_spool(settings.spool_url, settings.s3_endpoint_url, settings.home / "spool" / CACHE).check()
+        yield Check("spool", True, settings.spool_url)
+
+
 def _model(settings: Settings) -> Iterator[Check]:
     embedder = open_embedder(embedder_spec(settings))
     size = embedder.embed_query("doctor").shape[0]
@@ -136,3 +148,27 @@ def _folders(settings: Settings) -> Iterator[Check]:
             f"{count} watches",
             "sysctl fs.inotify.max_user_watches",
         )
+
+
+def _syncs(settings: Settings) -> Iterator[Check]:
+    """Each is opened, which shows what is wrong with its settings and asks nothing of anybody."""
+    syncs = load_syncs(settings)
+    wrong = False
+    for name, config in syncs.items():
+        try:
+            open_connector(config, Surroundings(settings)).close()
+        except GristmillError as error:
+            wrong = True
+            yield Check(f"sync {name}", False, error.cause, error.remedy)
+    if syncs and not wrong:
+        yield Check("syncs", True, ", ".join(f"{name} ({config.type})" for name, config in syncs.items()))
+
+
+def _webhooks(settings: Settings) -> Iterator[Check]:
+    for name, receiver in load_receivers(settings).items():
+        if receiver.secret is None:
+            path = token_file(settings, name)
+            found, remedy = f"waits for Notion's handshake at /webhooks/{name}", "make the subscription in Notion"
+            if path.is_file():
+                found, remedy = f"Notion's token is in {path}", "confirm it in Notion, then set it as the secret"
+            yield Check(f"webhook {name}", None, found, remedy)

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from pipelines.errors import UnavailableError
+from pipelines.errors import GristmillError, UnavailableError
 from worker.callbacks import forget_delivered
 from worker.content import open_spool
 from worker.database import open_database
@@ -44,8 +44,12 @@ def refresh_statistics(connection: Connection[Any], settings: Settings | None = 
 
 
 def sweep_spool(connection: Connection[Any], settings: Settings) -> int:
-    """Remove spooled files that no document needs; how many."""
-    return open_spool(settings).sweep(connection)
+    """Remove spooled files that no document needs; how many. What is away is swept another time."""
+    try:
+        return open_spool(settings).sweep(connection)
+    except GristmillError as error:
+        log.warning("the spool is not swept: %s", error)
+        return 0
 
 
 def forget_old_requests(connection: Connection[Any], settings: Settings) -> None:

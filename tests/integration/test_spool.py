@@ -1,9 +1,10 @@
-"""The spool: bytes kept under their hash, and thrown away when nobody needs them."""
+"""The spool, on a disk and in an object store: bytes kept under their hash, and thrown away when nobody needs them."""
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,31 @@ import pytest
 from psycopg import Connection
 
 from pipelines.errors import PermanentError
+from tests.fakes.object_server import ObjectServer, serving_objects
 from worker.ledger import Ledger
-from worker.spool import KEEP_SECONDS, Spool
+from worker.remote_spool import close_remote_spools, open_remote_spool
+from worker.spool import CACHE, KEEP_SECONDS, Spool
 
 
-@pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "spool", max_bytes=100)
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectServer]:
+    with serving_objects() as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "s3", "other"])
+def spool(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
+    if request.param == "local":
+        yield Spool(tmp_path / "spool", max_bytes=100)
+        return
+    url, endpoint = f"memory://{tmp_path.name}", None
+    if request.param == "s3":
+        server: ObjectServer = request.getfixturevalue("server")
+        server.admit(monkeypatch)
+        url, endpoint = f"s3://{server.bucket()}/spool", server.url
+    remote = open_remote_spool(url, endpoint, tmp_path / "spool" / CACHE)
+    yield Spool(tmp_path / "spool", max_bytes=100, remote=remote)
+    close_remote_spools()
 
 
 def test_the_same_bytes_are_kept_once(spool: Spool, tmp_path: Path) -> None:
