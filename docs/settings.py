@@ -36,6 +36,8 @@ GROUPS = {
     "embedder": "Embeddings",
     "chunk_tokens": "Chunks and languages",
     "ocr_languages": "Reading documents",
+    "http_host": "HTTP",
+    "syncs": "Syncs",
     "log_level": "Logs",
 }
 """First setting of each group, in the order of the class, and the group's heading."""
@@ -65,7 +67,7 @@ def _lines() -> Iterator[str]:
 
 def default(field: FieldInfo) -> str:
     """The default of a setting, `unset` where there is none."""
-    if field.default in (None, ()):
+    if field.default in (None, ()) or field.default_factory is dict:
         return "unset"
     return f"`{field.default}`"
 

@@ -15,6 +15,7 @@ import typer
 from bench.__main__ import BENCHES
 from docs import settings as settings_page
 from worker.cli import app
+from worker.connectors.registry import TYPES, connector_type, load_syncs
 from worker.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -144,3 +145,16 @@ def test_the_changelog_speaks_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert f"## [{version}]" in changes or (f"Version {version}" in changes and "## [Unreleased]" in changes)
+
+
+@page_by_page
+def test_every_sync_that_is_shown_is_one(page: Path) -> None:
+    for shown in re.findall(r"GRISTMILL_SYNCS='(\{.*?\})'", page.read_text(), re.DOTALL):
+        assert load_syncs(Settings(syncs=shown))
+
+
+def test_every_field_of_every_sync_is_described() -> None:
+    text = (ROOT / "docs" / "syncs.md").read_text()
+    described = set(re.findall(r"`(\w+)`", text[text.index("## Fields") :]))
+    for name in TYPES:
+        assert set(connector_type(name).config.model_fields) - {"base_url"} <= described, name
