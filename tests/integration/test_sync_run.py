@@ -167,6 +167,19 @@ def test_nothing_is_deleted_on_the_word_of_an_incomplete_listing(house: SyncHous
     assert len(house.index()) == 2
 
 
+def test_what_a_gap_leaves_to_visits_is_asked_for(house: SyncHouse, place: Place) -> None:
+    fill(place, 3)
+    house.sync()
+    place.drop("1")
+    place.hidden = {"0"}
+    place.gaps = [Incomplete("a part of it was hidden", asking=True)]
+    house.sync()
+    assert set(house.index()) == {"place:0", "place:2"}
+    assert place.cursors[-1] == {"listings": 1}
+    house.sync()
+    assert place.cursors[-1] == {"listings": 1}, "it was not complete"
+
+
 def test_a_gap_spares_only_what_lies_in_it(house: SyncHouse, place: Place) -> None:
     place.absence = "gone"
     for key in ("a/1", "a/2", "b/1", "b/2"):

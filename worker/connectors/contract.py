@@ -99,10 +99,13 @@ class Incomplete:
     Attributes:
         reason: in plain words, for the operator.
         prefix: of the uris that it concerns; empty for all.
+        asking: where absence means `ask`, what is missing is visited all the same: it is not much, and only visits
+            will tell.
     """
 
     reason: str
     prefix: str = ""
+    asking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

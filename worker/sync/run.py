@@ -80,6 +80,7 @@ class Run:
         self._seen: set[int] = set()
         self._visited: set[int] = set()
         self._gaps: list[str] = []
+        self._complete = True
         self._twins: list[tuple[Item, Memory]] = []
         self._gone: dict[str, tuple[Memory, Gone]] = {}
         self._told = 0.0
@@ -91,7 +92,7 @@ class Run:
     @property
     def complete(self) -> bool:
         """Whether the listing named everything that it was to name."""
-        return not self._gaps
+        return self._complete
 
     def look(self, keys: list[str]) -> None:
         """Visit documents that a push named."""
@@ -110,8 +111,10 @@ class Run:
             for entry in self._connector.listing(full=full):
                 self._lease.check()
                 if isinstance(entry, Incomplete):
-                    self._gaps.append(entry.prefix)
+                    self._complete = False
                     self._notices.append(entry.reason)
+                    if not (entry.asking and self._connector.absence == "ask"):
+                        self._gaps.append(entry.prefix)
                 else:
                     self._listed(entry)
         except (FencedError, psycopg.Error, UnavailableError, ConfigurationError):
@@ -153,7 +156,9 @@ class Run:
         for memory, gone in self._gone.values():
             self._lease.check()
             if memory.removed_at is not None:
-                if (now - memory.removed_at).total_seconds() >= self._config.confirm_after:
+                # Of what is named but not there, the next run would think that it is new.
+                named = hash(memory.key) in self._seen
+                if not named and (now - memory.removed_at).total_seconds() >= self._config.confirm_after:
                     self._taker.forget(memory)
                     self._counts["forgotten"] += 1
                 continue
