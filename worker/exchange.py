@@ -10,7 +10,7 @@ from __future__ import annotations
 import email.utils
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -26,6 +26,9 @@ from worker.settings import Settings
 
 CONNECT_SECONDS = 10.0
 MOST_RETRY_AFTER = 86_400.0
+
+Received = Callable[[int], None]
+"""Told how many bytes came in, headers included, as they come."""
 
 
 class Deadline:
@@ -49,12 +52,16 @@ class Deadline:
 class _TimedStream(httpcore.NetworkStream):
     """A stream whose every read and write ends by the deadline, so that a trickle of bytes cannot hold us."""
 
-    def __init__(self, stream: httpcore.NetworkStream, deadline: Deadline) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, deadline: Deadline, received: Received | None) -> None:
         self._stream = stream
         self._deadline = deadline
+        self._received = received
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._deadline.left())
+        data = self._stream.read(max_bytes, self._deadline.left())
+        if self._received is not None:
+            self._received(len(data))
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._stream.write(buffer, self._deadline.left())
@@ -66,7 +73,7 @@ class _TimedStream(httpcore.NetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
         secured = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left())
-        return _TimedStream(secured, self._deadline)
+        return _TimedStream(secured, self._deadline, self._received)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
@@ -75,10 +82,13 @@ class _TimedStream(httpcore.NetworkStream):
 class _GuardedBackend(httpcore.NetworkBackend):
     """Opens connections inside the boundary only."""
 
-    def __init__(self, boundary: Boundary, deadline: Deadline, resolve: Resolve) -> None:
+    def __init__(
+        self, boundary: Boundary, deadline: Deadline, resolve: Resolve, received: Received | None = None
+    ) -> None:
         self._boundary = boundary
         self._deadline = deadline
         self._resolve = resolve
+        self._received = received
         self._plain = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -94,7 +104,7 @@ class _GuardedBackend(httpcore.NetworkBackend):
         for address in addresses:
             try:
                 stream = self._plain.connect_tcp(address, port, min(self._deadline.left(), CONNECT_SECONDS))
-                return _TimedStream(stream, self._deadline)
+                return _TimedStream(stream, self._deadline, self._received)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 last = error
         raise httpcore.ConnectError(f"{host} cannot be connected to") from last
@@ -121,6 +131,7 @@ def exchange(
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
     resolve: Resolve = resolve,
+    received: Received | None = None,
 ) -> Iterator[httpcore.Response]:
     """Send one request and give its answer, whose body is read as a stream inside the `with`. No redirect is followed.
 
@@ -128,6 +139,7 @@ def exchange(
         url: as `worker.addresses.parse_url` gives it.
         deadline: of the whole exchange, the body included.
         resolve: how host names become addresses.
+        received: counts what comes in.
 
     Raises:
         PermanentError: `fetch_refused`, or `fetch_untrusted` where the certificate does not hold.
@@ -142,7 +154,7 @@ def exchange(
     if content is not None:
         sent["Content-Length"] = str(len(content))
     target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-    backend = _GuardedBackend(Boundary.of(settings.fetch_allow), deadline, resolve)
+    backend = _GuardedBackend(Boundary.of(settings.fetch_allow), deadline, resolve, received)
     trust = _trust() if url.scheme == "https" else None
     try:
         with (
@@ -173,15 +185,22 @@ def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationEr
     return None
 
 
-def header(response: httpcore.Response, name: str) -> str | None:
-    """The first header of that name, as text: UTF-8 where it is, else Latin-1."""
+def headers(response: httpcore.Response, name: str) -> list[str]:
+    """All headers of that name, as text: UTF-8 where it is, else Latin-1."""
+    wanted = name.lower().encode("ascii")
+    found: list[str] = []
     for key, value in response.headers:
-        if key.lower() == name.lower().encode("ascii"):
+        if key.lower() == wanted:
             try:
-                return value.decode("utf-8")
+                found.append(value.decode("utf-8"))
             except UnicodeDecodeError:
-                return value.decode("latin-1")
-    return None
+                found.append(value.decode("latin-1"))
+    return found
+
+
+def header(response: httpcore.Response, name: str) -> str | None:
+    """The first header of that name, as `headers` gives them."""
+    return next(iter(headers(response, name)), None)
 
 
 def retry_after(response: httpcore.Response) -> float | None:

@@ -6,7 +6,7 @@ import email.message
 import re
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from mimetypes import MimeTypes
@@ -19,13 +19,14 @@ import httpx
 
 from pipelines.errors import GristmillError, PermanentError, RetryableError, UnavailableError
 from worker.addresses import Resolve, check_url, parse_url, refused, resolve
-from worker.exchange import Deadline, exchange, header, retry_after
+from worker.exchange import Deadline, Received, exchange, header, headers, retry_after
 from worker.settings import Settings
 
-__all__ = ["Page", "check_url", "fetched"]
+__all__ = ["Page", "Reply", "check_url", "fetched", "request"]
 
 MAX_REDIRECTS = 5
 PIECE_BYTES = 2**16
+REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPT = "text/html, application/xhtml+xml, application/pdf;q=0.9, */*;q=0.8"
 
 _TYPES = MimeTypes()  # what Python knows, without the machine's own files
@@ -61,6 +62,32 @@ class Page:
     content_type: str
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one request gave: a body in the file that was named, a redirect, or word that nothing has changed.
+
+    Attributes:
+        url: that was asked.
+        location: where it redirects to; None where it does not.
+        name: as in `Page`.
+        content_type: as in `Page`.
+        etag: validator of the body, for `If-None-Match`; empty where there is none.
+        modified: the other one, for `If-Modified-Since`.
+        robots: values of `X-Robots-Tag`.
+        links: values of `Link`.
+    """
+
+    url: httpx.URL
+    status: int
+    location: httpx.URL | None = None
+    name: str = ""
+    content_type: str = ""
+    etag: str = ""
+    modified: str = ""
+    robots: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
 @contextmanager
 def fetched(url: str, settings: Settings, *, resolve: Resolve = resolve) -> Iterator[Page]:
     """Fetch a URL into a file that is removed afterwards.
@@ -69,11 +96,7 @@ def fetched(url: str, settings: Settings, *, resolve: Resolve = resolve) -> Iter
     also for what is unpacked, and `fetch_seconds` for everything together. No cookie or credential is ever sent.
 
     Raises:
-        PermanentError: `fetch_refused` (the address may not be reached), `fetch_gone` (404, 410), `fetch_denied`
-            (401, 403), `fetch_untrusted` (its certificate), `too_large`, `fetch_unusable` (any other answer that
-            will not get better).
-        UnavailableError: `fetch_unavailable`: the server asks to wait (429, 503).
-        RetryableError: `fetch_failed`: it cannot be reached, is too slow, or has an error of its own.
+        PermanentError, RetryableError, UnavailableError: as `request`.
     """
     folder = settings.home / "spool"  # its sweep clears away what a killed worker leaves
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,35 +106,83 @@ def fetched(url: str, settings: Settings, *, resolve: Resolve = resolve) -> Iter
     try:
         current = parse_url(url)
         for _ in range(MAX_REDIRECTS + 1):
-            answer = _fetch(current, path, settings, deadline, resolve)
-            if isinstance(answer, Page):
-                yield answer
+            reply = request(current, path, settings, deadline, resolve=resolve)
+            if reply.location is None:
+                yield Page(path, reply.name, str(reply.url), reply.content_type)
                 return
-            current = answer
-        raise PermanentError(
-            "fetch_unusable", f"{current.host} redirects more than {MAX_REDIRECTS} times", "give the final address"
-        )
+            current = reply.location
+        raise too_many_redirects(current)
     finally:
         path.unlink(missing_ok=True)
 
 
-def _fetch(url: httpx.URL, path: Path, settings: Settings, deadline: Deadline, resolve: Resolve) -> Page | httpx.URL:
-    """One request: the page, or where it redirects to."""
-    headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
-    with exchange("GET", url, settings, deadline, headers=headers, resolve=resolve) as response:
-        if response.status in (301, 302, 303, 307, 308):
-            return _redirect(url, header(response, "location"))
-        if response.status not in (200, 203):
+def request(
+    url: httpx.URL,
+    path: Path,
+    settings: Settings,
+    deadline: Deadline,
+    *,
+    validators: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    max_bytes: int | None = None,
+    cut: bool = False,
+    resolve: Resolve = resolve,
+    received: Received | None = None,
+) -> Reply:
+    """One GET request, its body written to a file. No redirect is followed.
+
+    Args:
+        url: as `parse_url` gives it.
+        path: of the file; written only where there is a body.
+        validators: conditional headers; with them, 304 is an answer as any.
+        agent: what to call ourselves, unless by our own name.
+        max_bytes: most of the body, packed and unpacked; unset: the settings'.
+        cut: take the first `max_bytes` of a larger body instead of refusing it.
+        received: counts what comes in.
+
+    Raises:
+        PermanentError: `fetch_refused` (the address may not be reached), `fetch_gone` (404, 410), `fetch_denied`
+            (401, 403), `fetch_untrusted` (its certificate), `too_large`, `fetch_unusable` (any other answer that
+            will not get better).
+        UnavailableError: `fetch_unavailable`: the server asks to wait (429, 503).
+        RetryableError: `fetch_failed`: it cannot be reached, is too slow, or has an error of its own.
+    """
+    limit = settings.max_bytes if max_bytes is None else max_bytes
+    sent = {"Accept": ACCEPT, "Accept-Encoding": "gzip", **(validators or {})}
+    if agent is not None:
+        sent["User-Agent"] = agent
+    with exchange("GET", url, settings, deadline, headers=sent, resolve=resolve, received=received) as response:
+        status = response.status
+        if status in REDIRECTS:
+            return Reply(url, status, location=_redirect(url, header(response, "location")))
+        not_modified = status == 304 and bool(validators)
+        if status not in (200, 203) and not not_modified:
             raise _failure(url, response)
-        length = header(response, "content-length") or ""
-        if length.isascii() and length.isdigit() and int(length[:18]) > settings.max_bytes:
-            raise _too_large(settings)
-        with path.open("wb") as file:
-            for piece in _body(url, response, settings):
-                file.write(piece)
+        if not not_modified:
+            length = header(response, "content-length") or ""
+            if not cut and length.isascii() and length.isdigit() and int(length[:18]) > limit:
+                raise _too_large(limit)
+            with path.open("wb") as file:
+                for piece in _body(url, response, limit, cut):
+                    file.write(piece)
         content_type = (header(response, "content-type") or "").partition(";")[0].strip().lower()
-        name = page_name(str(url), header(response, "content-disposition"), content_type)
-        return Page(path, name, str(url), content_type)
+        return Reply(
+            url,
+            status,
+            name=page_name(str(url), header(response, "content-disposition"), content_type),
+            content_type=content_type,
+            etag=header(response, "etag") or "",
+            modified=header(response, "last-modified") or "",
+            robots=tuple(headers(response, "x-robots-tag")),
+            links=tuple(headers(response, "link")),
+        )
+
+
+def too_many_redirects(url: httpx.URL) -> PermanentError:
+    """The error of an address that leads on and on."""
+    return PermanentError(
+        "fetch_unusable", f"{url.host} redirects more than {MAX_REDIRECTS} times", "give the final address"
+    )
 
 
 def _redirect(url: httpx.URL, location: str | None) -> httpx.URL:
@@ -125,7 +196,7 @@ def _redirect(url: httpx.URL, location: str | None) -> httpx.URL:
         raise refused(f"{url.host} redirects to something that is not a URL") from error
 
 
-def _body(url: httpx.URL, response: httpcore.Response, settings: Settings) -> Iterator[bytes]:
+def _body(url: httpx.URL, response: httpcore.Response, limit: int, cut: bool) -> Iterator[bytes]:
     """The body, unpacked; counted packed and unpacked."""
     packed = (header(response, "content-encoding") or "identity").strip().lower()
     if packed not in ("identity", "gzip", "x-gzip", "deflate"):
@@ -136,8 +207,11 @@ def _body(url: httpx.URL, response: httpcore.Response, settings: Settings) -> It
         came += len(piece)
         for out in [piece] if unpack is None else _unpacked(url, unpack, piece):
             gave += len(out)
-            if max(came, gave) > settings.max_bytes:
-                raise _too_large(settings)
+            if max(came, gave) > limit:
+                if not cut:
+                    raise _too_large(limit)
+                yield out[: max(limit - (gave - len(out)), 0)]
+                return
             yield out
     if unpack is not None and came and not unpack.eof:
         raise RetryableError(
@@ -179,10 +253,10 @@ def _failure(url: httpx.URL, response: httpcore.Response) -> GristmillError:
     return PermanentError("fetch_unusable", f"{said}, which is no page", "try the address in a browser")
 
 
-def _too_large(settings: Settings) -> PermanentError:
+def _too_large(limit: int) -> PermanentError:
     return PermanentError(
         "too_large",
-        f"the page has more than the {settings.max_bytes:,} bytes allowed",
+        f"the page has more than the {limit:,} bytes allowed",
         "raise GRISTMILL_MAX_BYTES or send a smaller file",
     )
 
