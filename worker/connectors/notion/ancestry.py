@@ -6,7 +6,7 @@ database, whose parent is a page, a block of one, or the workspace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,25 @@ class Ancestry:
         if key and isinstance(found.get("parent"), Mapping):
             self._places[key] = _place(found)
 
-    def path(self, page: Mapping[str, Any]) -> str:
-        """Titles of what lies above the page, outermost first; empty for a page at the top or shared by itself."""
+    def path(self, page: Mapping[str, Any], before: Sequence[str] = ()) -> str:
+        """Titles of what lies above the page, outermost first; empty for a page at the top or shared by itself.
+
+        Args:
+            before: the parent and the path of the last visit. With the same parent it is taken for the path where
+                what is above would have to be asked for; a listing of everything has it all.
+        """
+        if len(before) == 2 and before[0] == self.parent(page) and not self._is_told(page):
+            return before[1]
         titles: list[str] = []
         for _, place in self._above(page):
             if place.title and place.title not in titles[-1:]:  # a database and its only data source have one name
                 titles.append(place.title)
         return SEPARATOR.join(reversed(titles))
+
+    @staticmethod
+    def parent(page: Mapping[str, Any]) -> str:
+        """The id of what the page is right below; empty at the top."""
+        return _place(page).above
 
     def below(self, page: Mapping[str, Any], roots: frozenset[str]) -> bool:
         """Whether the page is one of the roots or lies below one."""
@@ -58,6 +70,17 @@ class Ancestry:
         return any(one in roots for one in named) or any(
             key in roots or place.above in roots for key, place in self._above(page)
         )
+
+    def _is_told(self, page: Mapping[str, Any]) -> bool:
+        """Whether all that is above the page was given already."""
+        here: _Place | None = _place(page)
+        for _ in range(HIGHEST):
+            if here is None or not here.above:
+                return True
+            if here.above not in self._places:
+                return False
+            here = self._places[here.above]
+        return True
 
     def _above(self, page: Mapping[str, Any]) -> Iterator[tuple[str, _Place]]:
         here = _place(page)

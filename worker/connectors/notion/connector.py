@@ -34,7 +34,8 @@ class NotionConnector:
         self._began = stamp(surroundings.clock())
         self._since = text_of(surroundings.cursor)
         ancestry = Ancestry(self.api)
-        self._listing = Listing(self.api, surroundings, ancestry, config.roots, self._since)
+        absent = surroundings.cursor.get("absent") or {}
+        self._listing = Listing(self.api, surroundings, ancestry, config.roots, self._since, absent)
         self._visitor = Visitor(self.api, config, surroundings, ancestry, frozenset(config.roots))
         self._listed_all = False
 
@@ -58,7 +59,8 @@ class NotionConnector:
     def cursor(self) -> Mapping[str, Any]:
         newest = self._listing.newest
         since = max(min(newest, self._began), self._since) if newest else self._since
-        return {"since": since} if since else {}
+        absent = {"absent": self._listing.absent} if self._listing.absent else {}
+        return {"since": since, **absent} if since else {}
 
     def uri_of(self, key: str) -> str:
         return page_uri(key)

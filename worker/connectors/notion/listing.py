@@ -12,7 +12,7 @@ it is visited now and found gone; likewise one that has moved out of the roots. 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,6 +28,9 @@ OVERLAP = timedelta(minutes=10)
 
 LEAVES = "!gone"
 
+ABSENT = timedelta(days=1)
+"""How long a page that was known below another, and is not there, is not asked for again."""
+
 Found = Generator[Item | Incomplete]
 
 
@@ -38,11 +41,20 @@ class Listing:
         held: the page object behind the item that was given last.
         named: ids of the pages that were named.
         newest: the latest edit that search told of, ISO 8601; empty where the search was not read to its end.
+        absent: pages known below others that were not there, each with the time when that was found out.
     """
 
     def __init__(
-        self, api: NotionApi, surroundings: Surroundings, ancestry: Ancestry, roots: tuple[str, ...], since: str
+        self,
+        api: NotionApi,
+        surroundings: Surroundings,
+        ancestry: Ancestry,
+        roots: tuple[str, ...],
+        since: str,
+        absent: Mapping[str, str],
     ) -> None:
+        limit = stamp(surroundings.clock() - ABSENT)
+        self.absent = {page: when for page, when in absent.items() if when > limit}
         self.held: tuple[str, Json] | None = None
         self.named: set[str] = set()
         self.newest = ""
@@ -69,7 +81,8 @@ class Listing:
         yield from self._searched("")
         yield from self._of_shared_sources()
         for known in self._surroundings.known():
-            self._pages_below.extend(known.state.get("children") or ())
+            children = known.state.get("children") or ()
+            self._pages_below.extend(child for child in children if child not in self.absent)
             self._databases_below.extend(known.state.get("databases") or ())
             yield from self._below()
         yield from self._below()
@@ -80,6 +93,10 @@ class Listing:
         yield from self._of_roots(since)
         yield from self._searched(since)
         yield from self._in_trash(since)
+        # Those that are known were not edited; only newcomers that search does not name yet are asked for.
+        if self._pages_below:
+            known = self._known_keys()
+            self._pages_below = deque(page for page in self._pages_below if page not in known)
         yield from self._below()
 
     def _of_roots(self, since: str) -> Found:
@@ -145,7 +162,12 @@ class Listing:
                 page = self._pages_below.popleft()
                 if page not in self.named:
                     self.named.add(page)
-                    if (found := self._retrieved(page)) is not None:
+                    found = self._retrieved(page)
+                    if found is None or trashed(found):
+                        self.absent[page] = stamp(self._surroundings.clock())
+                    else:
+                        self.absent.pop(page, None)
+                    if found is not None:
                         yield from self._item(found, "", again=True)
             if self._databases_below:
                 yield from self._database(self._databases_below.popleft(), "")

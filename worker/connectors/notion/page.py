@@ -103,7 +103,8 @@ class Visitor:
         nodes = [*property_nodes(page, values), *_without_title(content.nodes, title)]
         files = self._files(key, page, uri, content, known, folder)
         metadata: dict[str, Any] = {"title": title or "Untitled", "url": page.get("url") or uri}
-        if path := self._ancestry.path(page):
+        above = known.state.get("above") if known else None
+        if path := self._ancestry.path(page, above or ()):
             metadata["path"] = path
         if len(values) > (1 if title else 0):
             metadata["properties"] = _without_own_title(page, values)
@@ -111,6 +112,7 @@ class Visitor:
             "children": sorted(set(content.pages)),
             "databases": sorted(set(content.databases)),
             "files": files.versions,
+            "above": [self._ancestry.parent(page), path],
             "later": files.later,
         }
         return Document(
