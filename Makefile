@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 UPGRADE ?=
+# Of `make test`: more than cores, since many tests wait for processes. A worker has services of its own.
+WORKERS ?= 3
 N8N_KIT = ../shared/n8n-kit
 PY = .venv/bin/python
 COMPILE = .venv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
@@ -23,10 +25,11 @@ help: ## this list
 demo: .venv/.run tesseract ## drop a folder of documents in, ask five questions, see an edit arrive
 	@$(PY) demo/run.py
 
-test: .venv/.dev tesseract ## all tests: unit, integration, acceptance, chaos
-	@set --; for room in unit integration acceptance chaos; do \
+# The files with the longest tests come first, so that all workers end at about the same time.
+test: .venv/.dev tesseract ## all tests, three at a time or WORKERS=n: unit, integration, acceptance, chaos
+	@set --; for room in acceptance chaos integration unit; do \
 		if [ -d tests/$$room ]; then set -- "$$@" tests/$$room; fi; \
-	done; $(PY) -m pytest "$$@"
+	done; $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder "$$@"
 
 check: lint ## lint, types and unit tests: a minute before every commit
 	@$(PY) -m pytest tests/unit -q

@@ -70,7 +70,8 @@ comment on column synced.state is 'What the connector wants to know at the next 
 comment on column synced.check_at is 'When it is to be visited whatever a listing says; null: when its version changes';
 comment on column synced.first_seen is 'A document that came during a run is not missed by its listing';
 comment on column synced.failures is 'Visits in a row that failed';
-comment on column synced.refused is 'Version that the last of those were about: another one is worth a visit before its time';
+comment on column synced.refused is
+  'Version that the last failed visit, or look that did not find it, was about: another is worth a visit before its time';
 comment on column synced.misses is 'Looks in a row that did not find it';
 comment on column synced.missing_since is 'The first of those';
 comment on column synced.removed_at is 'When it left the index for that; the row stays until a later look confirms it';

@@ -149,17 +149,19 @@ class Ledger:
             )
         return Recorded(row[0], row[1], changed=False)
 
-    def refuse(self, uri: str, error: GristmillError, *, kind: str, settled: bool) -> int:
+    def refuse(self, uri: str, error: GristmillError, *, kind: str, settled: bool, state: str = "failed") -> int:
         """Note that a document cannot be had, so that it is seen; what is indexed of it stays. Returns its id.
 
         Args:
             settled: it counts as failed even if it is in the index, until it is recorded anew.
+            state: of a document that is new: `failed`, or `deleted` where that is no fault.
         """
         values = {
             "tenant": self.tenant,
             "uri": uri,
             "kind": kind,
             "settled": settled,
+            "state": state,
             "code": error.code,
             "cause": error.cause,
             "remedy": error.remedy,
@@ -167,6 +169,10 @@ class Ledger:
         row = self.connection.execute(statements.REFUSE, values).fetchone()
         assert row is not None
         return int(row[0])
+
+    def well(self, source: int) -> None:
+        """Note that what is in the index could be had again: an error that it stayed in spite of is over."""
+        self.connection.execute(statements.WELL, (source,))
 
     def delete(self, uri: str) -> bool:
         """Remove a document from the index at once; whoever works on it is fenced. False if it was not there."""

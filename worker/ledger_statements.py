@@ -24,12 +24,18 @@ returning id, version
 # Work that is under way on an earlier version goes on, and what it commits clears the error.
 REFUSE = """
 insert into sources as s (tenant, uri, kind, state, done_version, error_code, error_cause, error_remedy)
-values (%(tenant)s, %(uri)s, %(kind)s, 'failed', 0, %(code)s, %(cause)s, %(remedy)s)
+values (%(tenant)s, %(uri)s, %(kind)s, %(state)s, 0, %(code)s, %(cause)s, %(remedy)s)
 on conflict (tenant, uri) do update set
-  state = case when s.state = 'deleted' or %(settled)s and s.state = 'done' then 'failed' else s.state end,
+  state = case when s.state = 'deleted' or %(settled)s and s.state = 'done' then %(state)s else s.state end,
   error_code = excluded.error_code, error_cause = excluded.error_cause, error_remedy = excluded.error_remedy,
   updated_at = now()
 returning id
+"""
+
+# Work that is under way has errors of its own.
+WELL = """
+update sources set error_code = null, error_cause = null, error_remedy = null, updated_at = now()
+where id = %s and state = 'done' and error_code is not null
 """
 
 # A row whose last lease ran out without a word, once too often: whatever it holds kills its workers.

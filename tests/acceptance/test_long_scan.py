@@ -19,7 +19,10 @@ from PIL import Image, ImageDraw, ImageFont
 from pipelines.extract.ocr import installed_languages
 from tests.acceptance.conftest import Installation, until
 
-pytestmark = pytest.mark.skipif(installed_languages() is None, reason="tesseract is not installed")
+pytestmark = [
+    pytest.mark.skipif(installed_languages() is None, reason="tesseract is not installed"),
+    pytest.mark.timeout(300),
+]
 
 DPI = 100
 WORDS = (

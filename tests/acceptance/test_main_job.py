@@ -19,6 +19,9 @@ from pypdf import PdfReader, PdfWriter
 from tests.acceptance.conftest import Installation, until
 from tests.fakes.openai_server import OpenAIServer
 
+# Whole installations, beside other tests: the deadlines of a test together may be longer than the usual limit.
+pytestmark = pytest.mark.timeout(300)
+
 Install = Callable[..., Installation]
 
 WORDS = [

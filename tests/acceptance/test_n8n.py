@@ -123,8 +123,14 @@ def bench() -> Iterator[Bench]:
             monkeypatch.delenv(name)
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True)))
         place.chmod(0o711)  # as root, Postgres runs as another user and has to get through
+        (place / "notes").mkdir()
         gristmill = Installation(
-            place, http_port=free_port(), embedded_tcp_port=free_port(), embedder="use", require_key="always"
+            place,
+            http_port=free_port(),
+            embedded_tcp_port=free_port(),
+            embedder="use",
+            require_key="always",
+            syncs=json.dumps({"notes": {"type": "folder", "path": str(place / "notes")}}),
         )
         stack.callback(stop_services, gristmill.settings)
         gristmill.start()
@@ -170,6 +176,7 @@ def credentials_for(gristmill: Installation, chat: ChatServer, key: str) -> list
             "user": database.username,
             "password": database.password,
         },
+        "Notion": {},
         "Language model": {"apiKey": "any", "url": chat.base_url},
     }
     credentials = json.loads((WORKFLOWS / "credentials" / "example.json").read_text(encoding="utf-8"))
@@ -291,6 +298,24 @@ def test_a_listing_is_mirrored(bench: Bench) -> None:
         bench.run(without)
         assert count() == 1
         assert bench.passages("%The workshop%") == []
+
+
+def test_a_sync_is_run_and_its_failure_is_one_here(bench: Bench) -> None:
+    def sync(name: str) -> Callable[[Any], None]:
+        return lambda flow: set_field(flow, "Settings", "sync", name)
+
+    notes = bench.gristmill.home.parent / "notes"
+    (notes / "swifts.txt").write_text("Swifts nest under the eaves of the boathouse.")
+    [summary] = bench.run(bench.put("sync", sync("notes")))("Summary")
+    assert (summary["name"], summary["ended"], summary["documents"]) == ("notes", True, 1)
+    assert summary["counts"]["new"] == 1
+    until(lambda: bench.passages("%Swifts nest%"), "the note to be searchable")
+
+    notes.rename(notes.with_name("elsewhere"))
+    for name, said in (("notes", "is not there → mount or create it"), ("nothing", "there is no such sync → GET")):
+        result = bench.n8n.execute_raw(bench.put("sync", sync(name)))["data"]["resultData"]
+        assert result["lastNodeExecuted"] == "Fail"
+        assert said in result["error"]["message"]
 
 
 def test_the_postgres_node_searches_with_a_vector_of_ours(bench: Bench) -> None:

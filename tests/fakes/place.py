@@ -32,8 +32,8 @@ class Place:
         listing_fault: called before each item is listed.
         gaps: of each listing.
         again_in: of each document.
-        trashed: keys of documents that are gone at once when visited.
         hidden: keys that exist, but that no listing names.
+        unwanted: keys that ask to be left out.
         files: by key, names and contents of the files that belong to a document.
         visits: keys, in order.
         listings: whether full, in order.
@@ -49,6 +49,7 @@ class Place:
     gaps: list[Incomplete] = field(default_factory=list)
     again_in: float | None = None
     hidden: set[str] = field(default_factory=set)
+    unwanted: set[str] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
     visits: list[str] = field(default_factory=list)
@@ -96,6 +97,8 @@ class PlaceConnector:
             raise text
         if text is None:
             return Gone("it is not there", at_once=place.at_once)
+        if key in place.unwanted:
+            return Gone("it asks to be left out", unwanted=True)
         version = place.versions.get(key)
         uri = self._uri(key)
         if known and known.state.get("text") == text and known.uri == uri and key not in place.files:

@@ -86,6 +86,15 @@ class SyncHouse:
         rows = self.connection.execute("select uri, state, error_code from sources").fetchall()
         return {uri: (state, code) for uri, state, code in rows}
 
+    def writer(self) -> Connection[Any]:
+        """The connection that runs write with."""
+        return self.syncer._connected()
+
+    def recover(self) -> None:
+        """Let the lease of a run that was killed run out."""
+        self.syncer.close()
+        self.connection.execute("update syncs set lease_until = now() - interval '1 s' where token is not null")
+
     def close(self) -> None:
         """Give up connections."""
         self.syncer.close()

@@ -127,7 +127,7 @@ def test_a_killed_server_comes_back_with_all_that_was_committed(home: Path) -> N
         connection.execute("create table kept as select generate_series(1, 1000) as n")
     killed = server(home).pid
     os.kill(killed, signal.SIGKILL)
-    assert process.wait_for(lambda: process.identify(killed) is None, 10)
+    assert process.wait_for(lambda: process.identify(killed) is None, 30)
     with pytest.raises(ConfigurationError) as caught:
         find_services(settings)
     assert (caught.value.code, str(home) in caught.value.cause) == ("not_running", True)

@@ -56,12 +56,12 @@ def test_celery_takes_the_address_as_broker_and_as_result_backend(home: Path, na
     with app.connection_for_write() as connection:
         queue = connection.SimpleQueue("probe")
         queue.put({"n": 1})
-        message = queue.get(timeout=5)
+        message = queue.get(timeout=30)
         assert message.payload == {"n": 1}
         message.ack()
         queue.close()
     app.backend.store_result("a-task", {"n": 2}, "SUCCESS")
-    assert app.AsyncResult("a-task").get(timeout=5) == {"n": 2}
+    assert app.AsyncResult("a-task").get(timeout=30) == {"n": 2}
     app.close()
     stop_services(settings_of(home))
 
@@ -93,7 +93,7 @@ def test_a_killed_server_is_missed_and_started_again(home: Path) -> None:
     services = start_services(settings)
     pid = pid_of(home)
     os.kill(pid, signal.SIGKILL)
-    assert process.wait_for(lambda: not valkey.is_running(home), 5)
+    assert process.wait_for(lambda: not valkey.is_running(home), 30)
     with pytest.raises(ConfigurationError) as caught:
         find_services(settings)
     assert (caught.value.code, caught.value.remedy) == ("not_running", "start it with: gristmill up")

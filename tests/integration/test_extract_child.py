@@ -348,7 +348,7 @@ def test_child_and_tesseract_die_with_their_parent(tmp_path: Path) -> None:
     family = _wait_for(lambda: _with_tesseract(parent.pid), 60)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
 
 

@@ -228,7 +228,7 @@ def test_a_trickle_ends_with_the_time(settings: Settings) -> None:
     error = failure(lambda call: Answer(body=trickle()), settings.model_copy(update={"fetch_seconds": 0.5}))
     enough.set()
     assert (type(error), error.code) == (RetryableError, "fetch_failed")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_nobody_listens(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from worker.embedded import Services
 from worker.logs import configure_logging
 from worker.process import wait_for
 from worker.receivers import context as context_module
+from worker.receivers import health
 from worker.receivers.app import create_http_app
 from worker.receivers.auth import create_key
 from worker.receivers.body import MOST_BODY_BYTES
@@ -181,8 +182,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(
     with socket.create_connection((host, port or 80), timeout=10) as raw:
         request = f"POST /ingest/file HTTP/1.1\r\nHost: {host}\r\n{kind}Content-Length: 900000\r\n\r\n"
         raw.sendall(request.encode() + head + bytes(300_000))
-        assert wait_for(lambda: len(spooled(settings)) == 1, 10)
-    assert wait_for(lambda: spooled(settings) == [], 10)
+        assert wait_for(lambda: len(spooled(settings)) == 1, 30)
+    assert wait_for(lambda: spooled(settings) == [], 30)
     assert database.execute("select count(*) from sources").fetchone() == (0,)
 
 
@@ -258,6 +259,7 @@ def test_the_log_has_a_line_for_each_request_and_no_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(context_module, "CONNECTION_SECONDS", 0.3)
+    monkeypatch.setattr(health, "PING_SECONDS", 0.3)
     key = create_key(database, "n8n", ["search"])
     secrets = ["canary-wrong-key", "canary-bearer", "canary-query", "canary-idempotency", "canary-password", key]
     before = logging.root.handlers[:], logging.root.level

@@ -25,6 +25,7 @@ from worker.embedded import Services
 from worker.ledger import Ledger
 from worker.page_ranges import PageRanges
 from worker.process import wait_for
+from worker.receivers import health
 from worker.receivers.app import create_http_app
 from worker.settings import Settings
 
@@ -283,7 +284,8 @@ def test_ready_once_a_worker_answers(tmp_path: Path, services: Services, dsn: st
         worker.wait(30)
 
 
-def test_not_ready_without_database_and_broker(tmp_path: Path) -> None:
+def test_not_ready_without_database_and_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PING_SECONDS", 0.3)
     gone = Services("postgresql://gristmill@127.0.0.1:1/x", "redis://127.0.0.1:1/0")
     with client_of(create_http_app(Settings(home=tmp_path), gone)) as client:
         answer = client.get("/readyz")

@@ -20,6 +20,7 @@ from tests.fakes.http_service import client_of
 from tests.fakes.openai_server import OpenAIServer, embed
 from worker.embedded import Services
 from worker.ledger import Ledger, Outcome
+from worker.receivers import context
 from worker.receivers.app import create_http_app
 from worker.receivers.auth import create_key
 from worker.receivers.supabase_rpc import DOCUMENTS, FUNCTIONS
@@ -504,7 +505,8 @@ def test_keys_are_taken_as_supabase_clients_send_them(
             assert answer.json()["hint"] and "gm_" not in answer.text
 
 
-def test_a_database_that_is_away_is_a_503(tmp_path: Path, services: Services) -> None:
+def test_a_database_that_is_away_is_a_503(tmp_path: Path, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CONNECTION_SECONDS", 0.3)
     app = create_http_app(
         Settings(home=tmp_path / "home"),
         Services("postgresql://127.0.0.1:1/none?connect_timeout=1", services.broker_url),
@@ -523,6 +525,7 @@ JSON = st.recursive(
 NAMES = sorted({name for function in FUNCTIONS.values() for name in function.arguments} | {"id", "content"})
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module")  # the threads of the service do, meanwhile
 @given(
     st.sampled_from(["documents", *(f"rpc/{name}" for name in FUNCTIONS)]),
     st.dictionaries(st.sampled_from(NAMES), JSON | st.lists(st.floats(-1, 1), min_size=8, max_size=8), max_size=5)

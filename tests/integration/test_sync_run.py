@@ -287,6 +287,19 @@ def test_a_document_that_cannot_be_had_any_more_keeps_its_chunks_until_it_can(ho
     assert house.index() == {"place:a": "Text."}
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_an_error_that_is_over_is_told_of_no_more(house: SyncHouse, place: Place, version: str) -> None:
+    """Whether the next visit finds the document unchanged, or reads the same bytes again."""
+    place.put("a", "Text.")
+    house.sync()
+    place.put("a", RetryableError("slow", "it is slow", "wait"), version="2")
+    house.sync()
+    assert house.states()["place:a"] == ("done", "slow")
+    place.put("a", "Text.", version=version)
+    house.sync(later=120)
+    assert house.states()["place:a"] == ("done", None)
+
+
 def test_a_fault_of_the_connector_itself_costs_one_document(house: SyncHouse, place: Place) -> None:
     fill(place, 2)
     place.put("1", KeyError("whoops"))
@@ -331,6 +344,65 @@ def test_a_document_that_was_never_there_is_told_of(house: SyncHouse, place: Pla
     place.listing_fault = lambda key: None
     house.sync()
     assert house.states()["place:a"][0] == "deleted"
+
+
+def test_a_document_that_is_named_but_gone_is_not_taken_for_a_new_one(house: SyncHouse, place: Place) -> None:
+    place.at_once = False
+    place.put("a", "Text.")
+    house.sync()
+    place.listing_fault = lambda key: place.texts.pop(key) and None
+    for number in range(5):
+        place.put("a", "Text.", version=f"2.{number}")
+        house.sync(later=CONFIRM)
+    assert house.states() == {"place:a": ("deleted", None)}
+
+
+def test_what_asks_to_be_left_out_is_no_failure_and_is_not_asked_for_each_time(house: SyncHouse, place: Place) -> None:
+    place.unwanted = {"a"}
+    place.put("a", "Text.")
+    assert house.sync().counts["left out"] == 1
+    assert house.states() == {"place:a": ("deleted", "left_out")}
+    house.sync()
+    assert place.visits == ["a"]
+    place.unwanted = set()
+    place.put("a", "Text.", version="2")
+    house.sync()
+    assert house.index() == {"place:a": "Text."}
+
+
+def test_what_is_named_but_not_there_is_not_looked_for_at_each_run(house: SyncHouse, place: Place) -> None:
+    place.at_once = False
+    fill(place, 3)
+    house.sync()
+    place.unwanted = {"1"}
+    place.put("1", "Hidden.", version="2")
+    house.sync()
+    house.sync()
+    house.sync(later=CONFIRM)
+    assert set(house.index()) == {"place:0", "place:2"}
+    for _ in range(3):
+        house.sync(later=CONFIRM)
+    assert place.visits.count("1") == 4  # new, changed, confirmed, and once to see whether it stays so
+    place.unwanted = set()
+    place.put("1", "Shown.", version="3")
+    house.sync()
+    assert house.index()["place:1"] == "Shown."
+
+
+def test_a_document_says_what_its_own_address_says(house: SyncHouse, place: Place) -> None:
+    place.put("a", "Text of the alias.")
+    place.put("b", "Text of its own.")
+    place.put("c", "Text of another alias.")
+    place.moved = {"a": "place:b", "c": "place:b"}
+    for version in ("1", "2", "3"):
+        for key in ("a", "b", "c"):
+            place.put(key, f"{place.texts[key]}", version)
+        house.sync()
+        assert house.index() == {"place:b": "Text of its own."}
+    place.put("a", "Edited alias.", "4")
+    place.put("b", "Edited.", "4")
+    house.sync()
+    assert house.index() == {"place:b": "Edited."}
 
 
 def test_a_document_deleted_by_hand_comes_back_since_the_place_has_it(house: SyncHouse, place: Place) -> None:

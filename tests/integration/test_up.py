@@ -28,7 +28,7 @@ from worker.up import Only, child_environment, children, home_lock, loops, run_u
 SERVICES = Services("postgresql://postgres@/gristmill?host=/x", "redis+socket:///x/valkey.sock")
 
 DRIVER = """
-import logging, os, sys, types
+import functools, logging, os, sys, types
 from worker import up
 from worker.settings import load_settings
 from worker.supervisor import ChildSpec, LoopSpec
@@ -47,6 +47,7 @@ def children(settings, services, only):
 
 CHILDREN = {"patient": wait} if sys.argv[2] == "patient" else {"stubborn": fork}
 real = up.loops
+up.stop_leftovers = functools.partial(up.stop_leftovers, grace=1.0)
 up.children = children
 up.loops = lambda *a: [loop for loop in real(*a) if loop.name == "services"]
 from pathlib import Path
@@ -180,7 +181,7 @@ def test_after_a_kill_the_next_one_takes_over(home: Path, kind: str) -> None:
         first.popen.wait()
     with Up(home) as second:
         assert service_pids(home) == pids
-        assert process.wait_for(lambda: not left & ours(home), 10)
+        assert process.wait_for(lambda: not left & ours(home), 30)
         assert len(ours(home)) == 1
         with psycopg.connect(find_services(load_settings(home=home)).database_url) as connection:
             assert connection.execute("select count(*) from kept").fetchone() == (0,)
@@ -195,7 +196,7 @@ def test_a_killed_child_and_killed_services_come_back(home: Path) -> None:
         (child,) = ours(home)
         for pid in (child, *before.values()):
             os.kill(pid, signal.SIGKILL)
-        assert process.wait_for(lambda: ours(home) - {child} != set(), 10)
+        assert process.wait_for(lambda: ours(home) - {child} != set(), 30)
 
         def back() -> bool:
             cluster = find_cluster(home)
@@ -212,7 +213,7 @@ def test_a_killed_child_and_killed_services_come_back(home: Path) -> None:
 
 def test_a_second_request_kills_what_does_not_obey(home: Path) -> None:
     with Up(home, "stubborn") as up:
-        assert process.wait_for(lambda: len(ours(home)) == 2, 10)
+        assert process.wait_for(lambda: len(ours(home)) == 2, 30)
         up.popen.send_signal(signal.SIGINT)
         up.wait_for("stopping stubborn")
         up.popen.send_signal(signal.SIGINT)

@@ -34,9 +34,9 @@ def test_a_page_of_text_is_read_in_milliseconds(tmp_path: Path) -> None:
 
 
 def _seconds(path: Path) -> float:
-    start = time.perf_counter()
+    start = time.process_time()  # the test shares the machine
     extract(path)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def test_code_keeps_its_indentation(tmp_path: Path) -> None:

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from worker.receivers.fields import MOST_WAIT_SECONDS
+from worker.receivers.problems import Problem
+from worker.receivers.syncs import AskedRun, Sync
+
 FOLDER = Path(__file__).parents[2] / "deploy" / "n8n"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 CREDENTIALS = {
@@ -24,8 +28,8 @@ def load(name: str) -> Any:
 def test_the_workflows_that_the_page_shows_are_there() -> None:
     page = (FOLDER.parents[1] / "docs" / "n8n.md").read_text(encoding="utf-8")
     assert sorted(set(re.findall(r"deploy/n8n/([a-z-]+)\.json", page))) == NAMES
-    assert len(NAMES) == 6
-    assert len({load(name)["id"] for name in NAMES}) == 6
+    assert len(NAMES) == 7
+    assert len({load(name)["id"] for name in NAMES}) == 7
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,3 +62,21 @@ def test_an_address_stands_in_one_place(name: str) -> None:
     addresses = re.findall(r"https?://[^\"'\\ ]+", text)
     assert addresses in ([], [ADDRESS])
     assert bool(addresses) == ('"n8n-nodes-base.httpRequest"' in text)
+
+
+def test_a_failed_sync_ends_in_an_error_with_its_remedy_and_no_other_does() -> None:
+    flow = load("sync")
+    nodes = {node["name"]: node for node in flow["nodes"]}
+    failed, well = flow["connections"]["Failed?"]["main"]
+    assert [nodes[branch[0]["node"]]["type"].split(".")[1] for branch in (failed, well)] == ["stopAndError", "set"]
+    # What a failed run and a problem document call it; `worker.receivers` gives both.
+    message = nodes["Fail"]["parameters"]["errorMessage"]
+    assert all(f"$json.body.{field}" in message for field in ("cause", "detail", "notices", "remedy"))
+    assert {"code", "cause", "remedy", "counts", "notices"} <= set(Sync.model_fields)
+    assert {"code", "detail", "remedy"} <= set(Problem.model_fields)
+    run = nodes["Run"]["parameters"]
+    assert (run["method"], run["url"].split("?")[1]) == ("POST", "wait={{ $json.wait }}")
+    wait = next(one for one in nodes["Settings"]["parameters"]["assignments"]["assignments"] if one["name"] == "wait")
+    assert wait["value"] <= MOST_WAIT_SECONDS
+    assert "items" in AskedRun.model_fields and "{ items: [$json.id] }" in run["jsonBody"]
+    assert [name for name, node in nodes.items() if node.get("disabled")] == ["Page changed"]

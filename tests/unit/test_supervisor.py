@@ -277,7 +277,7 @@ def stubborn(tmp_path: Path, group: list[subprocess.Popen[bytes]], mark: str) ->
         [sys.executable, "-c", code], start_new_session=True, env=dict(os.environ) | {"MARK": mark}
     )
     group.append(popen)
-    assert process.wait_for(lambda: len(list(tmp_path.glob("pid-*"))) == 2, 10)
+    assert process.wait_for(lambda: len(list(tmp_path.glob("pid-*"))) == 2, 30)
     return popen.pid, [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
 
 
@@ -289,7 +289,7 @@ def test_an_identity_is_of_one_process_only() -> None:
     assert not process.is_running(process.Identity(ours.pid, "another start"))
     with subprocess.Popen([sys.executable, "-c", ""]) as popen:
         # Ended but not reaped: gone for everyone who asks.
-        assert process.wait_for(lambda: process.identify(popen.pid) is None, 10)
+        assert process.wait_for(lambda: process.identify(popen.pid) is None, 30)
     assert process.identify(popen.pid) is None
 
 
@@ -313,7 +313,7 @@ def test_leftovers_are_ended_group_and_all(tmp_path: Path, group: list[subproces
     assert identity
     process.record(tmp_path / "ingest.json", identity)
     assert stop_leftovers(tmp_path, mark=("MARK", "ours"), grace=0.2) == ["ingest"]
-    assert process.wait_for(lambda: not any(process.identify(pid) for pid in pids), 5)
+    assert process.wait_for(lambda: not any(process.identify(pid) for pid in pids), 30)
     assert list(tmp_path.glob("*.json")) == []
 
 
@@ -326,10 +326,10 @@ def test_of_a_group_without_its_leader_only_our_own_are_ended(
     assert identity
     process.record(tmp_path / "ingest.json", identity)
     os.kill(leader, signal.SIGKILL)
-    assert process.wait_for(lambda: process.identify(leader) is None, 5)
+    assert process.wait_for(lambda: process.identify(leader) is None, 30)
     (orphan,) = [pid for pid in pids if pid != leader]
     assert stop_leftovers(tmp_path, mark=("MARK", "ours"), grace=0.2) == (["ingest"] if ended else [])
-    assert process.wait_for(lambda: process.identify(orphan) is None, 5 if ended else 0.1) is ended
+    assert process.wait_for(lambda: process.identify(orphan) is None, 30 if ended else 0.1) is ended
 
 
 def test_a_recycled_pid_is_left_alone(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_real_child_leads_its_group_and_ends_when_asked(tmp_path: Path) -> Non
     child = spawn_process(ChildSpec("sleep", SLEEP, dict(os.environ)))
     assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
     child.terminate()
-    assert process.wait_for(lambda: child.poll() is not None, 10)
+    assert process.wait_for(lambda: child.poll() is not None, 30)
     assert child.poll() == -signal.SIGTERM
 
 
@@ -365,4 +365,4 @@ def test_a_child_is_asked_to_end_when_its_supervisor_is_killed(tmp_path: Path) -
         assert parent.stdout.readline() == "up\n"
         assert process.identify(pid)
         parent.kill()
-    assert process.wait_for(lambda: process.identify(pid) is None, 10)
+    assert process.wait_for(lambda: process.identify(pid) is None, 30)

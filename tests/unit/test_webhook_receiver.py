@@ -18,7 +18,8 @@ GOOD: dict[str, Any] = {"auth": "bearer", "secret": CANARY, "url": "$.page.url"}
 
 
 def load(value: Any, name: str = "wiki") -> Receiver:
-    return load_receivers(Settings(home=Path("/nowhere"), webhooks={name: value}))[name]
+    syncs = {"docs": {"type": "notion"}}
+    return load_receivers(Settings(home=Path("/nowhere"), webhooks={name: value}, syncs=syncs))[name]
 
 
 def test_a_receiver() -> None:
@@ -82,6 +83,10 @@ def test_conditions_do_not_mix_up_types(equals: Any, found: Any, holds: bool) ->
         ({"header": "X Key"}, "header"),
         ({"max_bytes": 0}, "max_bytes"),
         ({"secrets": "x"}, "secrets"),
+        ({"sync": "docs"}, "exactly one"),
+        ({"url": None, "sync": "docs", "title": "$.title"}, "leave out"),
+        ({"url": None, "sync": "docs", "metadata": {"team": "web"}}, "leave out"),
+        ({"url": None, "sync": "docz"}, "there is no sync 'docz'; there are: docs"),
     ],
 )
 def test_a_mistake_stops_the_start(change: dict[str, Any], says: str) -> None:
@@ -106,6 +111,11 @@ def test_names_that_fit_in_no_path(name: str) -> None:
 
 def test_notion_may_wait_for_its_handshake() -> None:
     assert load({"auth": "notion", "url": "$.entity.url"}).secret is None
+
+
+def test_a_receiver_of_pushes() -> None:
+    receiver = load({"auth": "notion", "sync": "docs", "when": {"path": "$.type", "equals": "page.created"}})
+    assert (receiver.kind, receiver.sync) == ("sync", "docs")
 
 
 def test_no_secret_is_shown() -> None:

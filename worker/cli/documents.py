@@ -16,6 +16,7 @@ from pipelines.errors import GristmillError, PermanentError
 from worker.app import connect_app
 from worker.broker import OCR_QUEUE, Broker
 from worker.cli.output import Json, console, errors, fail, print_json, print_table, settings
+from worker.cli.syncs import failing_syncs
 from worker.database import open_database, open_ledger
 from worker.places import file_uri, local_path
 from worker.settings import Settings
@@ -90,6 +91,7 @@ def status(as_json: Json = False) -> None:
             " (select coalesce(sum(pages_done), 0) from page_ranges),"
             " (select coalesce(sum(cardinality(pages)), 0) from page_ranges)"
         ).fetchone()
+        failing = failing_syncs(found, connection)
     assert row is not None
     broker = Broker(connect_app(found))
     answer: dict[str, Any] = {
@@ -102,6 +104,7 @@ def status(as_json: Json = False) -> None:
         "model": row[2],
         "dimensions": row[3],
         "home": str(found.home),
+        "syncs": {"count": len(found.syncs), "failing": failing},
     }
     if as_json:
         print_json(answer)
@@ -112,6 +115,9 @@ def status(as_json: Json = False) -> None:
     if row[5]:
         console.print(f"OCR of long scans: {row[4]} of {row[5]} pages done")
     console.print(f"{row[0]} chunks; {waiting}; broker: {queue}; model: {row[2]} ({row[3]} dimensions)")
+    if found.syncs:
+        told = "; ".join(f"{one['name']}: {one['cause']} → {one['remedy']}" for one in failing)
+        console.print(f"{len(found.syncs)} syncs, {len(failing)} failing{': ' if told else ''}{told}", markup=False)
     if counts.get("failed") or counts.get("dead"):
         console.print("causes and remedies: gristmill sources --state failed (or dead)")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from psycopg.rows import dict_row
+from psycopg import Connection
 
 from pipelines.errors import ConfigurationError
 from worker.app import connect_app
@@ -17,14 +18,8 @@ from worker.connectors.registry import load_syncs
 from worker.database import open_database
 from worker.logs import configure_logging
 from worker.settings import Settings
+from worker.sync.overview import SyncState, overview
 from worker.sync.syncer import Syncer, open_schedule
-
-STATUS = """
-select s.name, s.kind, s.begun_at, s.succeeded_at, greatest(s.next_at, s.not_before) as next_at, s.counts, s.notices,
-  s.error_code, s.error_cause, s.error_remedy, s.token is not null and s.lease_until > now() as running,
-  (select count(*) from synced m where m.sync_id = s.id and m.removed_at is null) as documents
-from syncs s where s.tenant = %s and s.name = any(%s) order by s.name
-"""
 
 
 def register(app: typer.Typer) -> None:
@@ -74,6 +69,17 @@ def sync(
     raise typer.Exit(1 if failure or report.counts.get("held") else 0)
 
 
+def failing_syncs(found: Settings, connection: Connection[Any]) -> list[dict[str, str | None]]:
+    """Name, code, cause and remedy of each sync whose last run failed, or of what is wrong with their settings."""
+    try:
+        states = overview(connection, found.tenant, load_syncs(found))
+    except ConfigurationError as error:
+        return [{"name": "GRISTMILL_SYNCS", "code": error.code, "cause": error.cause, "remedy": error.remedy}]
+    return [
+        {"name": one.name, "code": one.code, "cause": one.cause, "remedy": one.remedy} for one in states if one.code
+    ]
+
+
 def _preview(syncer: Syncer, name: str, *, full: bool, as_json: bool) -> None:
     if as_json:
         print_json([{"action": action, "what": what} for action, what in syncer.preview(name, full=full)])
@@ -88,25 +94,24 @@ def _preview(syncer: Syncer, name: str, *, full: bool, as_json: bool) -> None:
 def _show(found: Settings, syncs: dict[str, SyncConfig], *, as_json: bool) -> None:
     with open_database(found, application="gristmill cli") as connection:
         open_schedule(found, connection, syncs).register()
-        with connection.cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(STATUS, (found.tenant, list(syncs))).fetchall()
+        states = overview(connection, found.tenant, syncs)
     if as_json:
-        print_json(rows)
-    elif not rows:
+        print_json([asdict(state) for state in states])
+    elif not states:
         console.print("no sync is set: docs/syncs.md shows how")
     else:
         columns = ["sync", "type", "documents", "last success", "next run", ""]
-        print_table(columns, [_line(row) for row in rows])
+        print_table(columns, [_line(state) for state in states])
 
 
-def _line(row: dict[str, Any]) -> tuple[Any, ...]:
-    story = [_numbers(row["counts"])] if row["counts"] else []
-    story += row["notices"]
-    if row["error_cause"]:
-        story.append(f"{row['error_cause']}\n→ {row['error_remedy']}")
-    success = row["succeeded_at"].strftime("%Y-%m-%d %H:%M") if row["succeeded_at"] else "never"
-    due = row["next_at"].strftime("%Y-%m-%d %H:%M") if row["next_at"] else "when asked"
-    return row["name"], row["kind"], row["documents"], success, "running" if row["running"] else due, "\n".join(story)
+def _line(state: SyncState) -> tuple[Any, ...]:
+    story = [_numbers(state.counts)] if state.counts else []
+    story += state.notices
+    if state.code:
+        story.append(f"{state.cause}\n→ {state.remedy}")
+    success = state.succeeded_at.strftime("%Y-%m-%d %H:%M") if state.succeeded_at else "never"
+    due = state.next_at.strftime("%Y-%m-%d %H:%M") if state.next_at else "when asked"
+    return state.name, state.type, state.documents, success, "running" if state.running else due, "\n".join(story)
 
 
 def _numbers(counts: Any) -> str:

@@ -173,10 +173,12 @@ class Gone:
         reason: in plain words: trashed, not shared any more, answers 410.
         at_once: it leaves the index now, since people may not be allowed to see it any more; otherwise once a later
             visit confirms it.
+        unwanted: there is one, but it asks to be left out (robots.txt, noindex): nobody's mistake.
     """
 
     reason: str
     at_once: bool = False
+    unwanted: bool = False
 
 
 Visit = Document | Unchanged | Gone

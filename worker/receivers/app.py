@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from worker.embedded import Services
-from worker.receivers import health, ingest, openai_dialect, problems, search, sources, supabase, webhooks
+from worker.receivers import health, ingest, openai_dialect, problems, search, sources, supabase, syncs, webhooks
 from worker.receivers.body import MOST_BODY_BYTES, limited
 from worker.receivers.context import Context
 from worker.receivers.problems import MEDIA_TYPE, Problem
@@ -24,13 +24,21 @@ from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (ingest.router, sources.router, search.router, health.router, openai_dialect.router, supabase.router)
+ROUTERS = (
+    ingest.router,
+    sources.router,
+    syncs.router,
+    search.router,
+    health.router,
+    openai_dialect.router,
+    supabase.router,
+)
 STREAMED = frozenset({"/ingest/file", "/sources"})
 """Paths whose endpoints read the body piece by piece and keep the limit themselves."""
 
 DESCRIPTION = """
 Documents in, answers out. Send files, addresses or texts to `/ingest/…`, ask `/search`, look how far a document is
-at `/sources/{id}`. Errors are problem documents (RFC 9457) with a `remedy`.
+at `/sources/{id}`, have a place looked at by `/syncs`. Errors are problem documents (RFC 9457) with a `remedy`.
 """
 COMMON_ERRORS = {
     400: "The request cannot be read",
@@ -108,7 +116,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         return app.openapi_schema
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    for model in (Problem, ingest.SentText, ingest.SentUrl):
+    for model in (Problem, ingest.SentText, ingest.SentUrl, syncs.AskedRun):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(schema.pop("$defs", {}))
         schemas[model.__name__] = schema

@@ -1,4 +1,4 @@
-"""What all endpoints of the HTTP service share: settings, database pool, spool, broker, embedder."""
+"""What all endpoints of the HTTP service share: settings, database pool, spool, broker, embedder, syncs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,32 @@ from pipelines.database import use_schema
 from pipelines.embed import Embedder, open_embedder
 from worker.app import create_app
 from worker.broker import Broker
+from worker.connectors.registry import load_syncs
 from worker.content import open_spool
 from worker.database import embedder_spec, open_ledger
 from worker.embedded import Services
 from worker.ledger import Ledger
 from worker.settings import Settings
+from worker.sync.push import Pushes
+from worker.sync.schedule import Schedule
+from worker.sync.syncer import open_schedule
 
 MOST_CONNECTIONS = 16
 CONNECTION_SECONDS = 5.0
 
 
 class Context:
-    """The shared state of one service process; safe to use from any thread."""
+    """The shared state of one service process; safe to use from any thread.
+
+    Raises:
+        ConfigurationError: a sync of the settings is set up wrongly.
+    """
 
     def __init__(self, settings: Settings, services: Services) -> None:
         self.settings = settings
         self.services = services
+        self.syncs = load_syncs(settings)
+        self.pushes = Pushes(settings, self.syncs)
         self.spool = open_spool(settings)
         self.celery = create_app(settings, services)
         self.broker = Broker(self.celery)
@@ -69,6 +79,11 @@ class Context:
         """The ledger on this connection."""
         return open_ledger(self.settings, connection)
 
+    def schedule(self, connection: Connection[Any], name: str | None = None) -> Schedule:
+        """The syncs of the settings on this connection, or one of them alone."""
+        syncs = self.syncs if name is None else {name: self.syncs[name]}
+        return open_schedule(self.settings, connection, syncs)
+
     def embedder(self) -> Embedder:
         """The embedder of the settings, made on first use."""
         with self._loading:
@@ -84,6 +99,7 @@ class Context:
     def close(self) -> None:
         """Give up the connections."""
         self._pool.close()
+        self.pushes.close()
         self.celery.close()
 
     def _configure(self, connection: Connection[Any]) -> None:

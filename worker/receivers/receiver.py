@@ -56,7 +56,8 @@ class Condition(_Frozen):
 class Receiver(_Frozen):
     """One receiver of `POST /webhooks/{name}`.
 
-    Exactly one of `url`, `text` and `file` says where the document is. Paths are those of
+    Exactly one of `url`, `text` and `file` says where the document is, or `sync` which sync the delivery is a push to:
+    its connector reads what it tells of, and those documents are visited soon. Paths are those of
     `worker.receivers.json_path`; where a path or a constant may stand, text that begins with $ is a path.
     """
 
@@ -66,6 +67,7 @@ class Receiver(_Frozen):
     url: Path | None = Field(None, description="Address to fetch")
     text: Path | None = Field(None, description="Text to index")
     file: Path | None = Field(None, description="File in Base64")
+    sync: str | None = Field(None, description="One of GRISTMILL_SYNCS, whose documents the deliveries tell of")
     uri: Path | None = Field(None, description="Identity; default: the url, else the hash of the content")
     filename: Value = Field(None, description="Its suffix hints at the format of text or file")
     title: Value = Field(None, description="Shown with the answers")
@@ -78,8 +80,11 @@ class Receiver(_Frozen):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if sum(path is not None for path in (self.url, self.text, self.file)) != 1:
-            raise ValueError("exactly one of url, text and file must say where the document is")
+        if sum(one is not None for one in (self.url, self.text, self.file, self.sync)) != 1:
+            raise ValueError("exactly one of url, text, file and sync must say where the document is")
+        about = (self.uri, self.filename, self.title, self.language, self.metadata or None, self.delete_when)
+        if self.sync is not None and any(one is not None for one in about):
+            raise ValueError("with sync, its connector says what the document is: leave out all that tells of it")
         if self.delete_when and not (self.uri or self.url):
             raise ValueError("delete_when needs uri, to say which document")
         if not _HEADER.fullmatch(self.header):
@@ -96,13 +101,13 @@ class Receiver(_Frozen):
         return self
 
     @property
-    def kind(self) -> Literal["url", "text", "file"]:
-        """Which of the three says where the document is."""
-        return "url" if self.url else "text" if self.text else "file"
+    def kind(self) -> Literal["url", "text", "file", "sync"]:
+        """Which of the four says where the document is."""
+        return "url" if self.url else "text" if self.text else "file" if self.file else "sync"
 
     @property
     def content(self) -> JsonPath:
-        """Where the document is."""
+        """Where the document is in a delivery; not with `sync`."""
         path = self.url or self.text or self.file
         assert path is not None
         return path
@@ -122,7 +127,7 @@ def load_receivers(settings: Settings) -> dict[str, Receiver]:
     Raises:
         ConfigurationError: `invalid_webhook`, naming receiver and field, never the secret.
     """
-    found = {}
+    found: dict[str, Receiver] = {}
     for name, value in settings.webhooks.items():
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
@@ -137,4 +142,10 @@ def load_receivers(settings: Settings) -> dict[str, Receiver]:
             raise ConfigurationError(
                 "invalid_webhook", f"webhook {name}: {where + ': ' if where else ''}{said}", REMEDY
             ) from error
+        sync = found[name].sync
+        if sync is not None and sync not in settings.syncs:
+            names = ", ".join(sorted(settings.syncs)) or "none"
+            raise ConfigurationError(
+                "invalid_webhook", f"webhook {name}: there is no sync {sync!r}; there are: {names}", REMEDY
+            )
     return found

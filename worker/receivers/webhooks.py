@@ -2,7 +2,8 @@
 
 What is verified is looked up in the ledger of deliveries in the very transaction that records the document, so a
 delivery is done once or, when we fail, not at all. The same delivery again is refused (409). The same id signed anew
-is the sender trying again because it missed our answer: it is acknowledged, and nothing is done (200).
+is the sender trying again because it missed our answer: it is acknowledged, and nothing is done (200). A push to a sync
+is acknowledged either way: a wake-up more does no harm.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ import base64
 import binascii
 import hashlib
 import logging
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from psycopg import Connection
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pipelines.errors import PermanentError
 from worker.addresses import parse_url
+from worker.broker import SYNC_QUEUE
 from worker.receivers.body import read_json, too_large
 from worker.receivers.context import Context, Shared
 from worker.receivers.fields import Filename, Language, Metadata, Text, Uri, safe_filename
+from worker.receivers.handshake import handshake_token, keep_token
 from worker.receivers.intake import (
     Accepted,
     Document,
@@ -37,7 +38,7 @@ from worker.receivers.intake import (
     spooled_document,
     url_document,
 )
-from worker.receivers.json_path import MISSING
+from worker.receivers.json_path import MISSING, JsonPath
 from worker.receivers.problems import ProblemError
 from worker.receivers.receiver import Receiver, load_receivers, value_of
 from worker.receivers.signatures import Proof, RefusedError, verify
@@ -54,12 +55,19 @@ _TEXT: TypeAdapter[str] = TypeAdapter(Text)
 _FILENAME: TypeAdapter[str] = TypeAdapter(Filename)
 _LANGUAGE: TypeAdapter[str] = TypeAdapter(Language)
 _METADATA: TypeAdapter[dict[str, Any]] = TypeAdapter(Metadata)
-_TOKEN = re.compile(r"[\x21-\x7e]{8,500}")
+_NOTION_ID = JsonPath.parse("$.id")
 
 REMEMBER = """
 insert into webhook_deliveries (receiver, delivery) select %s, unnest(%s::text[])
 on conflict do nothing returning delivery
 """
+
+
+class Pushed(BaseModel):
+    """The delivery told of documents of a sync, which are visited soon."""
+
+    sync: str = Field(examples=["notion"])
+    documents: int = Field(description="How many it told of", examples=[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
     responses={
         200: {"description": "Known already, ignored or a deletion: nothing is to be indexed"},
-        202: {"model": Accepted, "description": "Noted; the document becomes searchable soon"},
+        202: {"model": Accepted | Pushed, "description": "Noted; the document becomes searchable soon"},
         400: {"description": "Verified, but not of the form that the receiver is set up for"},
         401: {"description": "Not signed as it must be, or too long ago"},
         404: {"description": "There is no such receiver"},
@@ -121,8 +129,11 @@ async def _read(request: Request, limit: int) -> bytes:
 def _deliver(
     context: Context, name: str, receiver: Receiver, headers: dict[str, str], body: bytes, base: str
 ) -> Response:
-    if receiver.auth == "notion" and (token := _handshake(body)):
-        _keep_token(context, name, receiver, token)
+    if receiver.auth == "notion" and (token := handshake_token(body)):
+        if receiver.secret is None:
+            keep_token(context.settings, name, token)
+        else:
+            log.warning("webhook %s: a handshake came though its secret is set; nothing was changed", name)
         return JSONResponse({"verified": True})
     try:
         if receiver.secret is None:
@@ -143,6 +154,8 @@ def _deliver(
     payload = read_json(body)
     if receiver.when and not receiver.when.holds(payload):
         return JSONResponse({"ignored": str(receiver.when.path)})
+    if receiver.sync is not None:
+        return _push(context, name, receiver.sync, _named(receiver, proof, payload, body), payload)
     wanted = _wanted(context, receiver, payload)
     return _note(context, name, _named(receiver, proof, payload, body), wanted, base)
 
@@ -238,12 +251,15 @@ def _bad(detail: str) -> ProblemError:
 
 
 def _named(receiver: Receiver, proof: Proof, payload: Any, body: bytes) -> Proof:
-    """The proof, with the id that the payload gives where no header does."""
-    if proof.id or not receiver.delivery:
+    """The proof, with the id that the payload gives where no header does. Notion's events have theirs in one place."""
+    path = receiver.delivery or (_NOTION_ID if receiver.auth == "notion" else None)
+    if proof.id or path is None:
         return proof
-    found = receiver.delivery.find(payload)
+    found = path.find(payload)
+    if found is MISSING and receiver.delivery is None:
+        return proof
     if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
-        raise _bad(f"there is no text or number at {receiver.delivery}")
+        raise _bad(f"there is no text or number at {path}")
     return Proof(f"{found:d}" if isinstance(found, int) else found, proof.digest or hashlib.sha256(body).digest())
 
 
@@ -263,8 +279,29 @@ def _note(context: Context, name: str, proof: Proof, wanted: Document | Deletion
     return JSONResponse(answer.model_dump(exclude_none=True), 202)
 
 
-def _first_time(connection: Connection[Any], name: str, proof: Proof) -> bool:
+def _push(context: Context, name: str, sync: str, proof: Proof, payload: Any) -> Response:
+    """Have the documents visited that a delivery tells of. It is answered before anybody is woken."""
+    try:
+        keys = context.pushes.keys(sync, payload)
+    except PermanentError as error:
+        raise _bad(error.cause) from error
+    if not keys:
+        return JSONResponse({"ignored": f"it tells of no document of the sync {sync}"})
+    with context.connection() as connection, connection.transaction():
+        if not _first_time(connection, name, proof, harmless=True):
+            return JSONResponse({"duplicate": True})
+        schedule = context.schedule(connection, sync)
+        schedule.register()
+        schedule.hint(sync, keys)
+    wake = BackgroundTask(context.broker.wake, queue=SYNC_QUEUE)
+    return JSONResponse(Pushed(sync=sync, documents=len(keys)).model_dump(), 202, background=wake)
+
+
+def _first_time(connection: Connection[Any], name: str, proof: Proof, *, harmless: bool = False) -> bool:
     """Remember a delivery. False if its id came before, signed anew.
+
+    Args:
+        harmless: nothing comes of a replay, so one is False as well.
 
     Raises:
         ProblemError: 409, this very delivery came before.
@@ -275,38 +312,7 @@ def _first_time(connection: Connection[Any], name: str, proof: Proof) -> bool:
     keys = sorted(key for key in (by_id, by_digest) if key)
     new = {row[0] for row in connection.execute(REMEMBER, (name, keys)).fetchall()}
     if by_digest and by_digest not in new:
+        if harmless:
+            return False
         raise ProblemError(409, "replayed", "this very delivery came before", "nothing: it was taken the first time")
     return by_id is None or by_id in new
-
-
-# --- Notion's handshake ------------------------------------------------------------------------------------------
-
-
-def _handshake(body: bytes) -> str | None:
-    """The token of Notion's first call, which is not signed and holds nothing else."""
-    if len(body) > 2_000:
-        return None
-    try:
-        payload = read_json(body)
-    except ProblemError:
-        return None
-    token = payload.get("verification_token") if isinstance(payload, dict) and len(payload) == 1 else None
-    return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
-
-
-def token_file(settings: Settings, name: str) -> Path:
-    """Where the token of Notion's handshake is put for the operator, who has to confirm it to Notion."""
-    return settings.home / "webhooks" / f"{name}.token"
-
-
-def _keep_token(context: Context, name: str, receiver: Receiver, token: str) -> None:
-    if receiver.secret is not None:
-        log.warning("webhook %s: a handshake came though its secret is set; nothing was changed", name)
-        return
-    path = token_file(context.settings, name)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.urandom(8).hex()}.part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:  # noqa: PTH123
-        file.write(token + "\n")
-    part.replace(path)
-    log.warning("webhook %s: Notion's token is in %s: confirm it there and set it as the secret here", name, path)

@@ -39,7 +39,7 @@ on conflict (sync_id, key) do update set
 
 _MISSED = """
 update synced set misses = misses + 1, missing_since = coalesce(missing_since, %(now)s), visited_at = %(now)s,
-  failures = 0, refused = null, check_at = %(check_at)s,
+  failures = 0, refused = %(version)s, check_at = %(check_at)s,
   removed_at = case when %(removed)s then %(now)s else removed_at end
 where sync_id = %(sync)s and key = %(key)s
 """
@@ -77,12 +77,10 @@ class Memory:
 
     def wants_visit(self, version: str | None, now: datetime) -> bool:
         """Whether a listing that gives this version is a reason for a visit."""
-        if self.lost or self.missing_since is not None:
+        if self.lost or (self.check_at is not None and self.check_at <= now):
             return True
-        if self.check_at is not None and self.check_at <= now:
-            return True
-        if self.failures and version == self.refused:
-            return False
+        if self.failures or self.missing_since is not None:
+            return version != self.refused
         return version is not None and version != self.version
 
     def known(self) -> Known:
@@ -141,6 +139,14 @@ class Memories:
             is not None
         )
 
+    def others(self, uri: str, key: str) -> list[tuple[str, datetime]]:
+        """Other keys of this sync that stand for the document of this uri, each with the time it was first seen."""
+        return self._connection.execute(
+            "select m.key, m.first_seen from synced m join sources s on s.id = m.source_id"
+            " where m.sync_id = %s and m.key <> %s and m.removed_at is null and s.uri = %s and s.state <> 'deleted'",
+            (self._sync, key, uri),
+        ).fetchall()
+
     def visited(
         self,
         key: str,
@@ -160,10 +166,10 @@ class Memories:
         values = {"sync": self._sync, "key": key, "source": source, "version": version}
         self._connection.execute(_FAILED, {**values, "check_at": check_at, "now": now})
 
-    def missed(self, key: str, *, check_at: datetime, removed: bool, now: datetime) -> None:
-        """A look did not find it; with `removed` it leaves the index now."""
-        values = {"sync": self._sync, "key": key, "check_at": check_at, "removed": removed, "now": now}
-        self._connection.execute(_MISSED, values)
+    def missed(self, key: str, *, version: str | None, check_at: datetime, removed: bool, now: datetime) -> None:
+        """A look for this version did not find it; with `removed` it leaves the index now."""
+        values = {"sync": self._sync, "key": key, "version": version, "removed": removed}
+        self._connection.execute(_MISSED, {**values, "check_at": check_at, "now": now})
 
     def ask_again(self, keys: Sequence[str], now: datetime) -> None:
         """Have these visited by the next run."""

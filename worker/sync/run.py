@@ -82,7 +82,7 @@ class Run:
         self._gaps: list[str] = []
         self._complete = True
         self._twins: list[tuple[Item, Memory]] = []
-        self._gone: dict[str, tuple[Memory, Gone]] = {}
+        self._gone: dict[str, tuple[Memory, Gone, str | None]] = {}
         self._told = 0.0
 
     def report(self) -> Report:
@@ -141,7 +141,7 @@ class Run:
     def settle(self) -> None:
         """Act on what was found gone, unless it is too much to be true."""
         now = self._clock()
-        removing = [memory for memory, gone in self._gone.values() if self._leaves(memory, gone, now)]
+        removing = [memory for memory, gone, _ in self._gone.values() if self._leaves(memory, gone, now)]
         live, recent = self._memories.size(now - MEMORY)
         share, minimum = self._settings.delete_guard_share, self._settings.delete_guard_minimum
         if not self._confirmed and too_many(len(removing), live, recent, share=share, minimum=minimum):
@@ -153,17 +153,19 @@ class Run:
             log.warning("%s: %s", self._turn.name, self._notices[-1])
             self._memories.ask_again(list(self._gone), now)
             return
-        for memory, gone in self._gone.values():
+        for memory, gone, version in self._gone.values():
             self._lease.check()
             if memory.removed_at is not None:
-                # Of what is named but not there, the next run would think that it is new.
-                named = hash(memory.key) in self._seen
-                if not named and (now - memory.removed_at).total_seconds() >= self._config.confirm_after:
+                if hash(memory.key) in self._seen:
+                    # Named but not there: forgotten, it would be new to the next run.
+                    self._taker.missed(memory, version=version, remove=False, again_in=LONGEST_RETRY_SECONDS, now=now)
+                elif (now - memory.removed_at).total_seconds() >= self._config.confirm_after:
                     self._taker.forget(memory)
                     self._counts["forgotten"] += 1
                 continue
             remove = self._leaves(memory, gone, now)
-            self._taker.missed(memory, remove=remove, again_in=self._config.confirm_after, now=now)
+            again_in = self._config.confirm_after
+            self._taker.missed(memory, version=version, remove=remove, again_in=again_in, now=now)
             self._counts["removed" if remove else "missing"] += 1
             log.info("%s %s: %s", "removed" if remove else "missing", memory.uri, gone.reason)
 
@@ -210,7 +212,9 @@ class Run:
                     self._counts["unchanged"] += 1
                     self._tell(self._taker.unchanged(key, memory, found, self._clock()))
                 elif memory is not None and memory.fetched:
-                    self._gone[key] = (memory, found)
+                    self._gone[key] = (memory, found, version)
+                elif found.unwanted:
+                    self._left_out(key, found, version)
                 elif not found.at_once:
                     raise PermanentError("gone", found.reason, "correct its address, or take it off the list")
         except (FencedError, psycopg.Error, UnavailableError, ConfigurationError):
@@ -222,7 +226,7 @@ class Run:
             self._refused(key, memory, uri, known_error, version)
 
     def _document(self, key: str, memory: Memory | None, found: Document) -> None:
-        news = self._taker.document(key, memory, found, self._clock())
+        news = self._taker.document(key, memory, found, self._connector.uri_of(key), self._clock())
         if memory is None:
             self._counts["new"] += 1
         elif memory.uri != found.uri:
@@ -232,6 +236,12 @@ class Run:
         for problem in found.unread:
             self._notices.append(f"{found.uri}: {problem}")
         self._tell(news)
+
+    def _left_out(self, key: str, found: Gone, version: str | None) -> None:
+        self._counts["left out"] += 1
+        uri = self._connector.uri_of(key)
+        again_in = LONGEST_RETRY_SECONDS
+        self._taker.left_out(key, uri, found.reason, version=version, again_in=again_in, now=self._clock())
 
     def _refused(self, key: str, memory: Memory | None, uri: str, error: GristmillError, version: str | None) -> None:
         self._counts["failed"] += 1
@@ -274,7 +284,7 @@ class Run:
             self._lease.check()
             if self._connector.absence == "gone" or not memory.fetched:
                 self._visited.add(hash(memory.key))
-                self._gone[memory.key] = (memory, Gone("it is not listed any more", at_once=True))
+                self._gone[memory.key] = (memory, Gone("it is not listed any more", at_once=True), None)
             elif memory.removed_at is None or memory.check_at is None or memory.check_at <= self._clock():
                 self._visit(memory.key, memory)
 

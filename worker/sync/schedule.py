@@ -208,6 +208,15 @@ class Schedule:
             [(key, self._tenant, name) for key in sorted(keys)],
         )
 
+    def hinted(self, name: str, keys: Sequence[str]) -> bool:
+        """Whether one of these documents still waits for the visit that a push asked for."""
+        row = self._connection.execute(
+            "select exists (select from sync_hints h join syncs s on s.id = h.sync_id"
+            " where s.tenant = %s and s.name = %s and h.key = any(%s))",
+            (self._tenant, name, list(keys)),
+        ).fetchone()
+        return row is not None and bool(row[0])
+
     def finish(
         self,
         turn: Turn,

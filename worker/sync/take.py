@@ -43,8 +43,13 @@ class Taker:
         self._turn = turn
         self._config = config
 
-    def document(self, key: str, memory: Memory | None, found: Document, now: datetime) -> bool:
-        """Record a document that was fetched. Whether it, or a file of it, is new or has changed."""
+    def document(self, key: str, memory: Memory | None, found: Document, own: str, now: datetime) -> bool:
+        """Record a document that was fetched. Whether it, or a file of it, is new or has changed.
+
+        Args:
+            own: the uri of this key; where several keys turn out to be one document, the one whose own uri it has
+                says what it says, else the first.
+        """
         metadata = {**self._config.metadata, **found.metadata, "sync": self._turn.name}
         language = self._config.language
         spooled = self._put(found.content, found.filename)
@@ -62,6 +67,9 @@ class Taker:
             self._hold()
             if memory is not None and memory.uri != found.uri:
                 self._move(memory, found.uri)
+            if found.uri != own and (source := self._said_by_another(key, memory, found.uri)) is not None:
+                self._remember(key, source, found, now)
+                return False
             recorded = self._ledger.record(
                 found.uri,
                 kind=kind,
@@ -118,11 +126,26 @@ class Taker:
             check_at = now + timedelta(seconds=again_in)
             self._memories.failed(key, source, version=version, check_at=check_at, now=now)
 
-    def missed(self, memory: Memory, *, remove: bool, again_in: float, now: datetime) -> None:
-        """Note that a document was not found; with `remove` it leaves the index."""
+    def left_out(self, key: str, uri: str, reason: str, *, version: str | None, again_in: float, now: datetime) -> None:
+        """Note that a new document is not to be taken, so that it is not asked for at each run."""
+        error = PermanentError("left_out", reason, "nothing, if that is as it should be")
+        check_at = now + timedelta(seconds=again_in)
         with self._connection.transaction():
             self._hold()
-            self._memories.missed(memory.key, check_at=now + timedelta(seconds=again_in), removed=remove, now=now)
+            source = self._ledger.refuse(uri, error, kind="synced", settled=False, state="deleted")
+            self._memories.failed(key, source, version=version, check_at=check_at, now=now)
+            self._memories.missed(key, version=version, check_at=check_at, removed=True, now=now)
+
+    def missed(self, memory: Memory, *, version: str | None, remove: bool, again_in: float, now: datetime) -> None:
+        """Note that a document was not found; with `remove` it leaves the index.
+
+        Args:
+            version: that made us look; another one is worth a visit before `again_in` is over.
+        """
+        check_at = now + timedelta(seconds=again_in)
+        with self._connection.transaction():
+            self._hold()
+            self._memories.missed(memory.key, version=version, check_at=check_at, removed=remove, now=now)
             if remove and not self._memories.shared(memory):
                 self._ledger.delete(memory.uri)
 
@@ -167,9 +190,23 @@ class Taker:
         else:
             self._ledger.delete(memory.uri)
 
+    def _said_by_another(self, key: str, memory: Memory | None, uri: str) -> int | None:
+        """The ledger row of the document, if another key says what it says."""
+        others = self._memories.others(uri, key)
+        mine = (memory.first_seen, key) if memory is not None and memory.uri == uri else None
+        if not others or (mine is not None and all(name != uri and mine < (seen, name) for name, seen in others)):
+            return None
+        row = self._connection.execute(
+            "select id from sources where tenant = %s and uri = %s", (self._ledger.tenant, uri)
+        ).fetchone()
+        return int(row[0]) if row else None
+
     def _mended(self, memory: Memory | None, source: int) -> bool:
-        """A document that counted as failed since visits failed is tried again."""
-        if memory is None or not memory.failures or memory.source_state != "failed":
+        """A document that counted as failed since visits failed is tried again; of others it is no longer said."""
+        if memory is None or not memory.failures:
+            return False
+        if memory.source_state != "failed":
+            self._ledger.well(source)
             return False
         return bool(self._ledger.retry([source]))
 

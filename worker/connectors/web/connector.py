@@ -107,20 +107,20 @@ class WebConnector:
         to forbid it, and where the settings exclude it.
         """
         if not self._wanted(key):
-            return Gone("the settings exclude it")
+            return Gone("the settings exclude it", unwanted=True)
         # Of one that was missing it is not known what is left in the index.
         before = _State() if known is not None and known.missing else _State.of(known)
         path = folder / "content"
         try:
             reply, uri = self._follow(key, before, path)
         except _DisallowedError:
-            return Gone(_DISALLOWED)
+            return Gone(_DISALLOWED, unwanted=True)
         except PermanentError as error:
             if error.code != "fetch_gone":
                 raise
             return Gone(error.cause)
         if self._config.respect_robots and told_noindex(reply.robots, self._robots.token):
-            return Gone(_NOINDEX)
+            return Gone(_NOINDEX, unwanted=True)
         if reply.status == 304:
             return self._unchanged(key, known, before, before)
         # Where the server tells what has changed, the first text is not worth its price: most pages never need it, and
@@ -135,7 +135,7 @@ class WebConnector:
         )
         head = head_of(path, self._robots.token) if found.is_html else Head()
         if self._config.respect_robots and head.noindex:
-            return Gone(_NOINDEX)
+            return Gone(_NOINDEX, unwanted=True)
         final = str(reply.url)
         said = canonical_link(reply.links) or head.canonical
         canonical = canonical_of(said, fold(final), self._config.hosts) or ""
