@@ -14,6 +14,8 @@ BENCHES = {
     "formats": "the corpus of hard files, by format: what is read, what is refused, what falls short",
     "web": "the main content of annotated web pages, beside trafilatura alone, unstructured and stripped tags",
     "ocr": "pages of known text: characters read right, and speed beside Tesseract by hand",
+    "site": "a web site crawled again and again: requests and bytes of each crawl",
+    "idle": "hourly syncs of a large Notion workspace in which nothing changes: time, requests, memory",
     "month": "a month of a Notion workspace in simulated time: what is lost, stale or wrongly deleted, what is asked",
     "http": "many clients at once at the HTTP service: searches and uploads",
 }

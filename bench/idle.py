@@ -84,6 +84,7 @@ def main(arguments: Sequence[str]) -> int:
             first, last = found[0]["rss"], found[-1]["rss"]
             print(f"memory over {chosen.runs} runs: {first:.1f} MB at first, {last:.1f} MB at the end")
             house.close()
+            house.connection.close()
         finally:
             stop_services(settings)
             ours.send(None)

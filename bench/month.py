@@ -58,6 +58,7 @@ class Figures:
         requests: sent; `least`: that a client who knew all would have needed.
         lost, stale, wrong: pages missing or old after a quiet period; pages that left the index while they were there.
         checks: quiet periods after which all was compared.
+        answers_that_failed: by status, those of pages that are not there left out.
         embedded: texts; `idle`: of them at night, when all had been brought in step.
     """
 
@@ -65,6 +66,7 @@ class Figures:
     runs: Counter[str] = field(default_factory=Counter)
     requests: int = 0
     by_endpoint: Counter[str] = field(default_factory=Counter)
+    answers_that_failed: Counter[int] = field(default_factory=Counter)
     least: int = 0
     lost: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
@@ -121,9 +123,12 @@ class Month:
         for day in range(days):
             for hour in range(24):
                 self._hour(day, hour)
-            told(f"day {day + 1}: {dict(self.figures.events)}; {self.figures.requests} requests")
+            told(f"day {day + 1}: {sum(self.figures.events.values())} events")
         self.figures.requests = sum(self.server.counts.values())
         self.figures.by_endpoint = Counter(self.server.counts)
+        for (_, status), count in self.server.answers.items():
+            if status >= 400 and status != 404:
+                self.figures.answers_that_failed[status] += count
         self.figures.pages = len(self.world.truth())
         self.figures.embedded = self.house.embedder.texts
         return self.figures
@@ -350,6 +355,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"events: {dict(found.events)}")
     print(f"runs: {dict(found.runs)}")
     print(f"requests: {found.requests}, least possible {found.least}: {found.requests / found.least:.2f}")
+    print(f"answers that failed: {dict(found.answers_that_failed)}")
     print(f"requests by endpoint: {dict(found.by_endpoint)}")
     print(f"texts embedded: {found.embedded}, in quiet runs {found.idle}; pages at the end {found.pages}")
     print(f"{found.checks} comparisons: lost {len(found.lost)}, stale {len(found.stale)}, wrong {len(found.wrong)}")
