@@ -440,6 +440,21 @@ def test_a_document_that_moves_keeps_its_row(house: SyncHouse, place: Place) -> 
     assert house.index() == {"place:z": "Text."}
 
 
+def test_a_document_keeps_its_row_where_its_new_place_was_met_first(house: SyncHouse, place: Place) -> None:
+    place.put("b", "Text.")
+    house.sync()
+    before = house.rows()
+    place.put("a", "Text, edited.")
+    place.put("b", "Text, edited.", version="2")
+    place.moved["b"] = "place:a"
+    assert house.sync().counts["moved"] == 1
+    assert house.rows() == {"place:a": before["place:b"]}
+    assert house.index() == {"place:a": "Text, edited."}
+    place.put("a", "Text, edited again.", version="3")
+    house.sync()
+    assert house.index() == {"place:a": "Text, edited again."}
+
+
 def test_two_keys_that_turn_out_to_be_one_are_found_once_and_go_with_the_last(house: SyncHouse, place: Place) -> None:
     place.absence = "gone"
     for key in ("a", "b", "c"):

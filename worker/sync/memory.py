@@ -182,6 +182,12 @@ class Memories:
         self.forget(new)
         self._connection.execute("update synced set key = %s where sync_id = %s and key = %s", (new, self._sync, old))
 
+    def entrust(self, key: str, source: int) -> None:
+        """Another row of the ledger is the document of this key now."""
+        self._connection.execute(
+            "update synced set source_id = %s where sync_id = %s and key = %s", (source, self._sync, key)
+        )
+
     def forget(self, key: str) -> None:
         """Remember nothing of it any more."""
         self._connection.execute("delete from synced where sync_id = %s and key = %s", (self._sync, key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -187,8 +187,34 @@ class Taker:
             return  # another key keeps the old identity
         if taken is None:
             self._ledger.rename(memory.uri, uri)
+            return
+        others = self._memories.others(uri, memory.key)
+        if others and all(seen >= self._turn.begun_at for _, seen in others):
+            self._succeed(memory, uri, [name for name, _ in others])
         else:
             self._ledger.delete(memory.uri)
+
+    def _succeed(self, memory: Memory, uri: str, newcomers: Sequence[str]) -> None:
+        """This run has met the new identity before the old one told of it: the document keeps its row all the same."""
+        said = self._connection.execute(
+            "select kind, fingerprint, metadata, location, filename, language from sources"
+            " where tenant = %s and uri = %s",
+            (self._ledger.tenant, uri),
+        ).fetchone()
+        assert said is not None
+        for key in newcomers:
+            self._memories.entrust(key, memory.source_id)
+        self._ledger.rename(memory.uri, uri)
+        kind, fingerprint, metadata, location, filename, language = said
+        self._ledger.record(
+            uri,
+            kind=kind,
+            fingerprint=fingerprint,
+            metadata=metadata,
+            location=location,
+            filename=filename,
+            language=language,
+        )
 
     def _said_by_another(self, key: str, memory: Memory | None, uri: str) -> int | None:
         """The ledger row of the document, if another key says what it says."""
