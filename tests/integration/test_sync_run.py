@@ -527,6 +527,39 @@ def test_a_push_has_documents_visited_before_the_schedule_does(house: SyncHouse,
     assert house.work(later=1) == 0
 
 
+def test_a_push_about_what_is_gone_counts_even_if_the_listing_fails(house: SyncHouse, place: Place) -> None:
+    fill(place, 3)
+    house.sync()
+    place.drop("0")
+    house.syncer._schedule().hint("place", ["0"])
+
+    def fault(key: str) -> None:
+        raise RetryableError("torn", "the connection was cut", "wait")
+
+    place.listing_fault = fault
+    house.try_sync()
+    assert set(house.index()) == {"place:1", "place:2"}
+    assert house.connection.execute("select count(*) from sync_hints").fetchone() == (0,)
+
+
+def test_what_is_held_back_does_not_keep_others_from_their_visits(
+    house: SyncHouse, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.sync.memory.PIECE", 3)
+    place.absence = "nothing"
+    fill(place, 6)
+    place.put("z", RetryableError("slow", "it is slow", "wait"))
+    house.sync()
+    for number in range(6):
+        place.drop(f"{number}")
+    house.syncer._schedule().hint("place", [f"{number}" for number in range(6)])
+    assert house.sync().counts["held"] == 6
+    place.put("z", "Text.")
+    place.hidden = {"z"}
+    assert house.sync(later=120).counts["held"] == 6
+    assert house.index()["place:z"] == "Text."
+
+
 def test_two_runs_at_once_are_one(house: SyncHouse, place: Place, another: Callable[[], Connection[Any]]) -> None:
     place.put("a", "Text.")
     schedule = house.syncer._schedule()

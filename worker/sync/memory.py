@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import Connection
@@ -110,14 +110,25 @@ class Memories:
             yield from piece
             after = piece[-1].key
 
-    def due(self, now: datetime, began: datetime, limit: int = 100) -> list[Memory]:
-        """Those whose time for a visit has come and that this run has not visited, the longest due first."""
-        return self._select(
-            "and m.check_at <= %(now)s and m.visited_at < %(began)s order by m.check_at, m.key limit %(limit)s",
+    def due(self, now: datetime, began: datetime) -> Iterator[Memory]:
+        """Those whose time for a visit has come and that this run has not visited, the longest due first.
+
+        Read in pieces; others may be written meanwhile.
+        """
+        where = "and m.check_at <= %(now)s and m.visited_at < %(began)s and (m.check_at, m.key) > (%(at)s, %(after)s)"
+        at, after = datetime.min.replace(tzinfo=UTC), ""
+        while piece := self._select(
+            where + " order by m.check_at, m.key limit %(piece)s",
             now=now,
             began=began,
-            limit=limit,
-        )
+            at=at,
+            after=after,
+            piece=PIECE,
+        ):
+            yield from piece
+            last = piece[-1]
+            assert last.check_at is not None
+            at, after = last.check_at, last.key
 
     def size(self, removed_since: datetime) -> tuple[int, int]:
         """How many are in the index, and how many have left it since then."""

@@ -95,9 +95,10 @@ class Run:
         return self._complete
 
     def look(self, keys: list[str]) -> None:
-        """Visit documents that a push named."""
+        """Visit documents that a push named, and act on it: what comes after may fail, and they are not named again."""
         for key in keys:
             self._visit(key, self._memories.get(key))
+        self.settle()
 
     def list(self, *, full: bool) -> None:
         """Go through a listing, visit what is new or changed, then judge what is missing from it.
@@ -131,17 +132,14 @@ class Run:
 
     def revisit(self) -> None:
         """Visit what is due whatever the listing said: validators to check, failures to mend, absences to confirm."""
-        while due := self._memories.due(self._clock(), self._turn.begun_at):
-            before = len(self._visited)
-            for memory in due:
-                self._visit(memory.key, memory)
-            if len(self._visited) == before:
-                return
+        for memory in self._memories.due(self._clock(), self._turn.begun_at):
+            self._visit(memory.key, memory)
 
     def settle(self) -> None:
-        """Act on what was found gone, unless it is too much to be true."""
+        """Act on what was found gone so far, unless it is too much to be true."""
         now = self._clock()
-        removing = [memory for memory, gone, _ in self._gone.values() if self._leaves(memory, gone, now)]
+        found, self._gone = list(self._gone.values()), {}
+        removing = [memory for memory, gone, _ in found if self._leaves(memory, gone, now)]
         live, recent = self._memories.size(now - MEMORY)
         share, minimum = self._settings.delete_guard_share, self._settings.delete_guard_minimum
         if not self._confirmed and too_many(len(removing), live, recent, share=share, minimum=minimum):
@@ -151,9 +149,9 @@ class Run:
                 f" read there, or confirm with `gristmill sync {self._turn.name} --confirm-deletions`"
             )
             log.warning("%s: %s", self._turn.name, self._notices[-1])
-            self._memories.ask_again(list(self._gone), now)
+            self._memories.ask_again([memory.key for memory, _, _ in found], now)
             return
-        for memory, gone, version in self._gone.values():
+        for memory, gone, version in found:
             self._lease.check()
             if memory.removed_at is not None:
                 if hash(memory.key) in self._seen:
