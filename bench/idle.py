@@ -81,8 +81,8 @@ def main(arguments: Sequence[str]) -> int:
             found = _measure("hourly", house, requests, chosen.runs)
             _print("changes only", [one for one in found if not one["full"]])
             _print("everything", [one for one in found if one["full"]])
-            first, last = found[0]["rss"], found[-1]["rss"]
-            print(f"memory over {chosen.runs} runs: {first:.1f} MB at first, {last:.1f} MB at the end")
+            series = [f"{found[at * (chosen.runs - 1) // 6]['rss']:.1f}" for at in range(7)]
+            print(f"memory over {chosen.runs} runs, MB: {', '.join(series)}")
             house.close()
             house.connection.close()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +35,8 @@ class SyncHouse:
         opener: Callable[[SyncConfig, Surroundings], Connector] = open_connector,
     ) -> None:
         self.connection = connection
+        self.seconds = 0.0
+        """How long the last run took, without the indexing."""
         self.now = datetime(2026, 11, 1, tzinfo=UTC)
         self.embedder = EightDimensions()
         self.ingester = Ingester(settings, self.embedder)
@@ -54,7 +57,9 @@ class SyncHouse:
     ) -> tuple[Report, GristmillError | None]:
         """Run the sync some seconds later and index what it brought; what ended it, if anything did."""
         self.now += timedelta(seconds=later)
+        began = time.monotonic()
         report, error = self.syncer.sync("place", full=full, confirmed=confirmed)
+        self.seconds = time.monotonic() - began
         self.ingest()
         return report, error
 
@@ -67,7 +72,8 @@ class SyncHouse:
 
     def ingest(self) -> None:
         """Index whatever is due."""
-        self.ingester.work(seconds=60)
+        while self.ingester.work(seconds=60):
+            pass
 
     def index(self) -> dict[str, str]:
         """The text of every document that can be found, by uri."""

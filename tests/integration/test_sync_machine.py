@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from psycopg import Connection
 
 from pipelines.errors import ConfigurationError, PermanentError, RetryableError, UnavailableError
@@ -24,13 +24,19 @@ from worker.ledger import Ledger
 from worker.settings import Settings
 
 TABLES = ("sync_hints", "synced", "syncs", "documents", "sources", "embedding_cache")
+Changes = Sequence[tuple[Any, ...]]
+
 CONFIRM = 3600.0
 DAY = 86_400.0
 QUIET_RUNS = 5
-EXAMPLES, STEPS_EACH = 200, 40
+EXAMPLES, STEPS_EACH = 16, 20
 
-KEYS = st.sampled_from("abcdef")
-TEXTS = st.sampled_from([f"Text number {number}." for number in range(4)])
+NAMES = "abcdefgh"
+UNVERSIONED = "df"
+"""The place with ids does not tell versions of these."""
+
+KEYS = st.sampled_from(NAMES)
+TEXTS = st.sampled_from([f"Text number {number}." for number in range(3)])
 """Few, so that documents come to have the same content."""
 
 ERRORS = st.sampled_from(
@@ -42,7 +48,22 @@ ERRORS = st.sampled_from(
         KeyError("whoops"),
     ]
 )
-GAPS = st.lists(st.sampled_from(["", "place:a", "place:c"]), max_size=2)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, TEXTS),
+        st.tuples(st.just("drop"), KEYS),
+        st.tuples(st.just("move"), KEYS, KEYS),
+        st.tuples(st.just("hide"), KEYS, st.booleans()),
+        st.tuples(st.just("fault"), KEYS, st.none() | ERRORS),
+        st.tuples(st.just("delete_by_hand"), KEYS),
+        st.tuples(st.just("push"), KEYS),
+        st.tuples(st.just("plan"), KEYS, st.none() | TEXTS),
+    ),
+    min_size=1,
+    max_size=6,
+)
+"""What happens between two runs: methods of the machine, with their arguments."""
+
 STEPS = st.sampled_from([1.0, 60.0, 700.0, CONFIRM, DAY, -30.0, -700.0])
 
 
@@ -71,13 +92,17 @@ class Upheaval(RuleBasedStateMachine):
         self.place.listing_fault = self._listing
         self._torn = ""
 
-    @rule(key=KEYS, text=TEXTS, versioned=st.booleans())
-    def put(self, key: str, text: str, versioned: bool) -> None:
+    @initialize(texts=st.lists(TEXTS, min_size=3, max_size=6))
+    def fill(self, texts: list[str]) -> None:
+        for key, text in zip(NAMES, texts, strict=False):
+            self.put(key, text)
+        self._run(1.0, [])
+
+    def put(self, key: str, text: str) -> None:
         self.texts[key] = text
         version = sha256(text.encode()).hexdigest() if self.by_content else str(next(self._versions))
-        self.place.put(key, text, version=version if versioned or self.by_content else None)
+        self.place.put(key, text, version=version if key not in UNVERSIONED or self.by_content else None)
 
-    @rule(key=KEYS)
     def drop(self, key: str) -> None:
         if key in self.texts:
             del self.texts[key]
@@ -85,7 +110,6 @@ class Upheaval(RuleBasedStateMachine):
             self.place.moved.pop(key, None)
             self.steady.discard(key)
 
-    @rule(key=KEYS, to=KEYS)
     def move(self, key: str, to: str) -> None:
         if key not in self.texts or to in self.texts:
             return
@@ -93,12 +117,11 @@ class Upheaval(RuleBasedStateMachine):
         if self.by_content:
             text = self.texts[key]
             self.drop(key)
-            self.put(to, text, versioned=True)
+            self.put(to, text)
         else:
             self.place.moved[key] = f"place:{key}/{next(self._versions)}"
-            self.place.versions[key] = str(next(self._versions))
+            self.put(key, self.texts[key])
 
-    @rule(key=KEYS, hidden=st.booleans())
     def hide(self, key: str, hidden: bool) -> None:
         if hidden:
             self.place.hidden.add(key)
@@ -107,44 +130,51 @@ class Upheaval(RuleBasedStateMachine):
         else:
             self.place.hidden.discard(key)
 
-    @rule(key=KEYS, error=st.none() | ERRORS)
     def fault(self, key: str, error: Exception | None) -> None:
         if key in self.texts:
             self.place.texts[key] = error or self.texts[key]
 
-    @rule(prefixes=GAPS)
-    def gaps(self, prefixes: list[str]) -> None:
-        self.place.gaps = [Incomplete("it cannot be listed", prefix) for prefix in prefixes]
-
-    @rule(key=st.just("") | KEYS)
-    def tear(self, key: str) -> None:
-        self._torn = key
-
-    @rule(key=KEYS)
     def delete_by_hand(self, key: str) -> None:
         Ledger(self.house.connection).delete(self._uri(key))
         self.steady.discard(key)
 
-    @rule(key=KEYS)
     def push(self, key: str) -> None:
         self.house.writer()
         self.house.syncer._schedule().hint("place", [key])
 
-    @rule(key=KEYS, text=st.none() | TEXTS)
     def plan(self, key: str, text: str | None) -> None:
         """Something happens in the middle of the next listing."""
-        self.meanwhile.append(lambda: self.put(key, text, True) if text else self.drop(key))
+        self.meanwhile.append(lambda: self.put(key, text) if text else self.drop(key))
 
-    @rule(later=STEPS, full=st.booleans(), confirmed=st.booleans(), deadly=st.none() | st.integers(0, 12))
-    def run(self, later: float, full: bool, confirmed: bool, deadly: int | None) -> None:
-        if deadly is not None:
-            kill_at(self.house.writer(), deadly)
+    @rule(changes=CHANGES, later=STEPS, full=st.booleans(), confirmed=st.booleans())
+    def run(self, changes: Changes, later: float, full: bool, confirmed: bool) -> None:
+        self._run(later, changes, full=full, confirmed=confirmed)
+
+    @rule(changes=CHANGES, later=STEPS, key=st.sampled_from(NAMES[2:]))
+    def run_torn(self, changes: Changes, later: float, key: str) -> None:
+        """The listing breaks off at this document."""
+        self._torn = key
+        self._run(later, changes, full=True)
+        self._torn = ""
+
+    @rule(changes=CHANGES, later=STEPS, prefix=st.sampled_from(["", *(f"place:{name}" for name in NAMES)]))
+    def run_with_gap(self, changes: Changes, later: float, prefix: str) -> None:
+        """The listing leaves out whatever lies there, and says so."""
+        self._change(changes)
+        hidden = set(self.place.hidden)
+        self.place.hidden |= {key for key in self.texts if self._uri(key).startswith(prefix)}
+        self.place.gaps = [Incomplete("it cannot be listed", prefix)]
+        self._run(later, [], full=True)
+        self.place.hidden = hidden
+        self.place.gaps = []
+
+    @rule(changes=CHANGES, later=STEPS, writes=st.integers(0, 12))
+    def run_and_die(self, changes: Changes, later: float, writes: int) -> None:
+        self._change(changes)
+        kill_at(self.house.writer(), writes)
         with suppress(Killed):
-            self.house.try_sync(later=later, full=full, confirmed=confirmed)
-        if deadly is not None:
-            self.house.recover()
-            self.house.ingest()
-        self._check()
+            self._run(later, [])
+        self.house.recover()
 
     @invariant()
     def nothing_is_found_twice(self) -> None:
@@ -159,18 +189,26 @@ class Upheaval(RuleBasedStateMachine):
         finally:
             self.house.close()
 
-    def _check(self) -> None:
-        index = self.house.index()
-        assert {key for key in self.steady if self._uri(key) not in index} == set()
-        seen = {key for key in self.texts if self._uri(key) in index}
-        self.steady |= seen - self.place.hidden if self.by_content else seen
+    def _change(self, changes: Changes) -> None:
+        for name, *arguments in changes:
+            getattr(self, name)(*arguments)
+
+    def _run(self, later: float, changes: Changes, **how: bool) -> None:
+        """Changes and a run, after which no steady document may be lost."""
+        self._change(changes)
+        try:
+            self.house.try_sync(later=later, **how)
+        finally:
+            self.house.ingest()
+            index = self.house.index()
+            assert {key for key in self.steady if self._uri(key) not in index} == set()
+            seen = {key for key in self.texts if self._uri(key) in index}
+            self.steady |= seen - self.place.hidden if self.by_content else seen
 
     def _calm(self) -> None:
         """Faults are over, and nothing happens any more."""
         self.place.hidden.clear()
-        self.place.gaps.clear()
         self.meanwhile.clear()
-        self._torn = ""
         for key, text in self.texts.items():
             self.place.texts[key] = text
         for _ in range(QUIET_RUNS):
