@@ -14,6 +14,7 @@ create table syncs (
   lease_until   timestamptz,
   holder        text,
   cursor        jsonb not null default '{}',
+  recipe        text,
   failures      int not null default 0,
   begun_at      timestamptz,
   ended_at      timestamptz,
@@ -37,6 +38,7 @@ comment on column syncs.token is 'Set by a claim; a run whose token is gone is f
 comment on column syncs.lease_until is 'A lease that ran out may be claimed by anybody';
 comment on column syncs.holder is 'host:pid of the claimer, for people';
 comment on column syncs.cursor is 'Left by the last run that went well, for the connector';
+comment on column syncs.recipe is 'Digest of the settings that everything was last listed with; others list it again';
 comment on column syncs.failures is 'Runs in a row that did not go well, for the growth of the back-off';
 comment on column syncs.counts is 'Of the last run: listed, visited, new, changed, unchanged, moved, removed, failed, ...';
 comment on column syncs.notices is 'Of the last run: why its listing was not complete, why nothing was deleted';

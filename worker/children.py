@@ -80,7 +80,6 @@ def record_children(
     """
     uris = [child.uri for child in children]
     inherited = {key: value for key, value in metadata.items() if key != "title"}
-    facts = hashlib.sha256(json.dumps(inherited, sort_keys=True).encode()).hexdigest()[:16]
     gone = connection.execute(
         "select id from sources where parent_id = %s and kind = %s and state <> 'deleted' and uri <> all(%s)"
         " for update",
@@ -90,16 +89,27 @@ def record_children(
         delete_source(connection, row_id)
     news = False
     for child in children:
-        if child.location is None:
-            continue
+        location, digest = child.location, child.digest
+        if location is None:
+            had = connection.execute(
+                "select location, split_part(fingerprint, ':', 1) from sources"
+                " where tenant = %s and uri = %s and kind = %s and state <> 'deleted' and location is not null",
+                (tenant, child.uri, kind),
+            ).fetchone()
+            if had is None:
+                continue
+            location, digest = had
+        # What was found inside has its name in its uri.
+        told = [inherited, child.name] if kind == "enclosure" else inherited
+        facts = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
         values = {
             "tenant": tenant,
             "uri": child.uri,
             "kind": kind,
-            "fingerprint": f"{child.digest}:{facts}",
+            "fingerprint": f"{digest}:{facts}",
             "metadata": Jsonb(inherited),
             "keep_metadata": False,
-            "location": child.location,
+            "location": location,
             "filename": child.name,
             "language": language,
             "force": False,

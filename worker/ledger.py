@@ -219,7 +219,10 @@ class Ledger:
         )
 
     def retry(self, ids: Sequence[int] | None = None) -> list[int]:
-        """Give failed and dead documents a fresh start: those with these ids, or all of the tenant."""
+        """Give failed and dead documents a fresh start: those with these ids, or all of the tenant.
+
+        What a sync could not fetch is visited by its next run, whatever time it was given.
+        """
         values = {
             "states": ["failed", "dead"],
             "tenant": self.tenant,
@@ -228,6 +231,8 @@ class Ledger:
         with self.connection.transaction():
             again = [row[0] for row in self.connection.execute(statements.RETRY, values).fetchall()]
             self.connection.execute(statements.FORGET_FAILED_PAGES, (again,))
+            again += [row[0] for row in self.connection.execute(statements.RETRY_UNFETCHED, values).fetchall()]
+            self.connection.execute(statements.VISIT_AGAIN, (again,))
         return again
 
     # --- workers -----------------------------------------------------------------------------------------------

@@ -138,8 +138,19 @@ RETRY = """
 update sources set version = version + 1, state = 'pending', attempts = 0, delays = 0, next_at = now(),
   event_at = now(), updated_at = now()
 where state = any(%(states)s) and tenant = %(tenant)s and (%(ids)s::bigint[] is null or id = any(%(ids)s::bigint[]))
+  and not (kind = 'synced' and location is null)
 returning id
 """
+
+# There are no bytes to try again with: only a visit helps.
+RETRY_UNFETCHED = """
+select id from sources
+where state = any(%(states)s) and tenant = %(tenant)s and (%(ids)s::bigint[] is null or id = any(%(ids)s::bigint[]))
+  and kind = 'synced' and location is null
+"""
+
+# Due since the last visit, and so at once, by whatever clock runs go.
+VISIT_AGAIN = "update synced set check_at = visited_at where source_id = any(%s) and failures > 0"
 
 DUE = """
 select count(*) from (

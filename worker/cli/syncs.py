@@ -19,6 +19,7 @@ from worker.database import open_database
 from worker.logs import configure_logging
 from worker.settings import Settings
 from worker.sync.overview import SyncState, overview
+from worker.sync.storable import storable_error
 from worker.sync.syncer import Syncer, open_schedule
 
 
@@ -56,7 +57,7 @@ def sync(
     finally:
         syncer.close()
     if as_json:
-        error = failure and {"code": failure.code, "message": failure.cause, "remedy": failure.remedy}
+        error = failure and dict(zip(("code", "message", "remedy"), storable_error(failure), strict=True))
         print_json({"sync": name, "counts": report.counts, "notices": report.notices, "error": error})
     else:
         console.print(_numbers(report.counts))

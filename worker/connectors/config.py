@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self
@@ -13,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LEAST_EVERY = 1.0
+MOST_SECONDS = 10 * 365 * 86_400.0
 
 
 def seconds_of(value: Any) -> Any:
@@ -41,13 +44,21 @@ class SyncConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     type: str
-    every: Duration | None = Field(None, ge=LEAST_EVERY, description="Time between runs: 90s, 15m, 6h, 1d")
+    every: Duration | None = Field(
+        None, ge=LEAST_EVERY, le=MOST_SECONDS, description="Time between runs: 90s, 15m, 6h, 1d"
+    )
     cron: str | None = Field(None, description="Runs at these times: minute, hour, day, month, weekday")
     full_every: Duration = Field(
-        86_400.0, ge=0, description="Time between listings of everything, where a run can ask for changes only"
+        86_400.0,
+        ge=0,
+        le=MOST_SECONDS,
+        description="Time between listings of everything, where a run can ask for changes only",
     )
     confirm_after: Duration = Field(
-        3600.0, ge=0, description="A document that is gone is looked for once more after this before it is given up"
+        3600.0,
+        ge=0,
+        le=MOST_SECONDS,
+        description="A document that is gone is looked for once more after this before it is given up",
     )
     language: str | None = Field(None, description="Text search configuration; unset: detected")
     metadata: dict[str, Any] = Field(default_factory=dict, description="Put on every chunk")
@@ -63,6 +74,12 @@ class SyncConfig(BaseModel):
                 raise ValueError(f"cron is not five fields that make sense: {error}") from error
         return self
 
+    @property
+    def recipe(self) -> str:
+        """Digest of everything but the times and the secrets: what decides which documents there are."""
+        facts = self.model_dump(mode="json", exclude={"every", "cron", "full_every", "confirm_after"})
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
     def next_run(self, after: datetime, timezone: str = "UTC") -> datetime | None:
         """When the next run is due if the last one began at `after`; None: only when asked to."""
         if self.every is not None:
@@ -73,4 +90,6 @@ class SyncConfig(BaseModel):
         local = after.astimezone(zone)
         begin, delta, _ = _schedule(self.cron).remaining_delta(local, tz=zone)
         found: datetime = begin + delta
+        if found <= after:  # in the hour that comes twice it meant the first one
+            found = found.replace(fold=1)
         return found.astimezone(UTC)

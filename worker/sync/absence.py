@@ -19,6 +19,7 @@ def too_many(removing: int, live: int, recent: int, *, share: float, minimum: in
         removing: how many are to leave it now.
         live: how many of the sync's are in it, these included.
         recent: how many have left it within `MEMORY`.
-        share, minimum: more than this share of all, and at least so many.
+        share, minimum: more than this share of all, and at least so many, with those of late: visits that are due at
+            times of their own find a few at each run.
     """
-    return removing >= minimum and removing + recent > share * (live + recent)
+    return removing > 0 and removing + recent >= minimum and removing + recent > share * (live + recent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +34,8 @@ _FAILED = """
 insert into synced as m (sync_id, key, source_id, check_at, visited_at, first_seen, failures, refused)
 values (%(sync)s, %(key)s, %(source)s, %(check_at)s, %(now)s, %(now)s, 1, %(version)s)
 on conflict (sync_id, key) do update set
-  failures = m.failures + 1, refused = excluded.refused, check_at = excluded.check_at, visited_at = excluded.visited_at
+  failures = m.failures + 1, refused = excluded.refused, check_at = excluded.check_at, visited_at = excluded.visited_at,
+  version = case when not %(lost)s then m.version end, state = case when %(lost)s then '{}' else m.state end
 """
 
 _MISSED = """
@@ -89,11 +90,16 @@ class Memory:
 
 
 class Memories:
-    """The rows of one sync on one connection."""
+    """The rows of one sync on one connection.
 
-    def __init__(self, connection: Connection[Any], sync: int) -> None:
+    Args:
+        living: names of the syncs that there are; what others left behind keeps no document in the index.
+    """
+
+    def __init__(self, connection: Connection[Any], sync: int, living: Collection[str] = ()) -> None:
         self._connection = connection
         self._sync = sync
+        self._living = list(living)
 
     def get(self, key: str) -> Memory | None:
         """That of one document."""
@@ -133,19 +139,22 @@ class Memories:
     def size(self, removed_since: datetime) -> tuple[int, int]:
         """How many are in the index, and how many have left it since then."""
         row = self._connection.execute(
-            "select count(*) filter (where removed_at is null), count(*) filter (where removed_at >= %s)"
-            " from synced where sync_id = %s",
+            # What asked to be left out has never been there.
+            "select count(*) filter (where m.removed_at is null), count(*) filter (where m.removed_at >= %s"
+            " and (s.kind <> 'synced' or s.location is not null))"
+            " from synced m join sources s on s.id = m.source_id where m.sync_id = %s",
             (removed_since, self._sync),
         ).fetchone()
         assert row is not None
         return int(row[0]), int(row[1])
 
     def shared(self, memory: Memory) -> bool:
-        """Whether another key, of any sync, still stands for the same document."""
+        """Whether another key, of any sync that there is, still stands for the same document."""
         return (
             self._connection.execute(
-                "select from synced where source_id = %s and (sync_id, key) <> (%s, %s) and removed_at is null limit 1",
-                (memory.source_id, self._sync, memory.key),
+                "select from synced m join syncs s on s.id = m.sync_id where m.source_id = %s and m.removed_at is null"
+                " and (m.sync_id, m.key) <> (%s, %s) and (s.id = %s or s.name = any(%s)) limit 1",
+                (memory.source_id, self._sync, memory.key, self._sync, self._living),
             ).fetchone()
             is not None
         )
@@ -172,9 +181,11 @@ class Memories:
         values = {"sync": self._sync, "key": key, "source": source, "version": version, "state": Jsonb(dict(state))}
         self._connection.execute(_VISITED, {**values, "check_at": check_at, "now": now})
 
-    def failed(self, key: str, source: int, *, version: str | None, check_at: datetime, now: datetime) -> None:
-        """A visit for this version failed; the next one is due at `check_at`."""
-        values = {"sync": self._sync, "key": key, "source": source, "version": version}
+    def failed(
+        self, key: str, source: int, *, version: str | None, check_at: datetime, now: datetime, lost: bool = False
+    ) -> None:
+        """A visit for this version failed; the next one is due at `check_at`, and reads it whole where it was lost."""
+        values = {"sync": self._sync, "key": key, "source": source, "version": version, "lost": lost}
         self._connection.execute(_FAILED, {**values, "check_at": check_at, "now": now})
 
     def missed(self, key: str, *, version: str | None, check_at: datetime, removed: bool, now: datetime) -> None:

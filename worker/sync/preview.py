@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from worker.connectors.contract import Connector, Incomplete
 from worker.sync.memory import Memories
+from worker.sync.storable import is_name, said, storable_version
 
 
 def preview(connector: Connector, memories: Memories, *, full: bool, now: datetime) -> Iterator[tuple[str, str]]:
@@ -23,9 +25,13 @@ def preview(connector: Connector, memories: Memories, *, full: bool, now: dateti
     for entry in connector.listing(full=full):
         if isinstance(entry, Incomplete):
             gaps.append(entry.prefix)
-            yield "incomplete", entry.reason
+            yield "incomplete", said(entry.reason)
             continue
         seen.add(hash(entry.key))
+        if not is_name(entry.key) or not is_name(entry.uri):
+            yield "incomplete", f"{said(entry.key)!r} cannot be kept"
+            continue
+        entry = replace(entry, version=storable_version(entry.version))
         memory = memories.get(entry.key)
         if memory is None:
             yield "new", entry.uri

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -31,7 +32,15 @@ from worker.ledger import backoff
 from worker.settings import Settings
 from worker.sync.absence import MEMORY, too_many
 from worker.sync.memory import Memories, Memory
-from worker.sync.schedule import Report, Turn
+from worker.sync.schedule import Report, Turn, asked_wait
+from worker.sync.storable import (
+    check_name,
+    is_name,
+    said,
+    storable_document,
+    storable_unchanged,
+    storable_version,
+)
 from worker.sync.take import Taker
 
 log = logging.getLogger(__name__)
@@ -40,6 +49,8 @@ FIRST_RETRY_SECONDS = 60.0
 LONGEST_RETRY_SECONDS = 86_400.0
 WAKE_SECONDS = 1.0
 MOST_NOTICES = 20
+MOST_MERGED = 0.1
+"""Share of a sync's documents that may turn out to be one and the same."""
 
 
 class Run:
@@ -113,7 +124,7 @@ class Run:
                 self._lease.check()
                 if isinstance(entry, Incomplete):
                     self._complete = False
-                    self._notices.append(entry.reason)
+                    self._notice(entry.reason)
                     if not (entry.asking and self._connector.absence == "ask"):
                         self._gaps.append(entry.prefix)
                 else:
@@ -122,7 +133,9 @@ class Run:
             raise
         except Exception as error:
             failure = to_record(error)
-            log.warning("the listing of %s failed: %s", self._turn.name, failure, exc_info=_unforeseen(error))
+            log.warning(
+                "the listing of %s failed: %s", self._turn.name, said(str(failure)), exc_info=_unforeseen(error)
+            )
         whole = full and failure is None
         self._rename_twins(trusted=whole and "" not in self._gaps)
         if failure is not None:
@@ -144,11 +157,12 @@ class Run:
         share, minimum = self._settings.delete_guard_share, self._settings.delete_guard_minimum
         if not self._confirmed and too_many(len(removing), live, recent, share=share, minimum=minimum):
             self._counts["held"] = len(removing)
-            self._notices.append(
+            notice = (
                 f"{len(removing)} of {live} documents seem to be gone; none is deleted: see whether they can still be"
                 f" read there, or confirm with `gristmill sync {self._turn.name} --confirm-deletions`"
             )
-            log.warning("%s: %s", self._turn.name, self._notices[-1])
+            self._notices.insert(0, notice)  # of all there is to tell, it alone asks for a decision
+            log.warning("%s: %s", self._turn.name, notice)
             self._memories.ask_again([memory.key for memory, _, _ in found], now)
             return
         for memory, gone, version in found:
@@ -165,19 +179,31 @@ class Run:
             again_in = self._config.confirm_after
             self._taker.missed(memory, version=version, remove=remove, again_in=again_in, now=now)
             self._counts["removed" if remove else "missing"] += 1
-            log.info("%s %s: %s", "removed" if remove else "missing", memory.uri, gone.reason)
+            log.info("%s %s: %s", "removed" if remove else "missing", memory.uri, said(gone.reason))
 
     # --- one document ------------------------------------------------------------------------------------------
 
     def _listed(self, item: Item) -> None:
         self._counts["listed"] += 1
         self._seen.add(hash(item.key))
+        try:
+            check_name(item.key)
+            check_name(item.uri)
+        except PermanentError as error:
+            self._nameless(error)
+            return
+        item = replace(item, version=storable_version(item.version))
         memory = self._memories.get(item.key)
         if memory is None:
             if item.content_addressed and item.version is not None and (twin := self._twin(item.version)):
                 self._twins.append((item, twin))
                 return
             self._visit(item.key, None, item.version)
+        elif (
+            item.content_addressed and item.uri != memory.uri and item.version == memory.version and not memory.failures
+        ):
+            # The settings have moved the place: its content being the same is no answer to where it is.
+            self._visit(item.key, replace(memory, version=None, state={}), item.version)
         elif memory.wants_visit(item.version, self._clock()):
             self._visit(item.key, memory, item.version)
         else:
@@ -203,27 +229,31 @@ class Run:
             with tempfile.TemporaryDirectory(prefix="gristmill-sync-") as folder:
                 found = self._connector.visit(key, known, Path(folder))
                 if isinstance(found, Document):
-                    self._document(key, memory, found)
+                    self._document(key, memory, storable_document(found))
                 elif isinstance(found, Unchanged):
                     if memory is None or absent:
                         raise TypeError(f"{key} cannot be unchanged, for it is not in the index")
                     self._counts["unchanged"] += 1
-                    self._tell(self._taker.unchanged(key, memory, found, self._clock()))
-                elif memory is not None and memory.fetched:
+                    self._tell(self._taker.unchanged(key, memory, storable_unchanged(found), self._clock()))
+                elif memory is not None and (memory.fetched or (found.at_once and not found.unwanted)):
                     self._gone[key] = (memory, found, version)
                 elif found.unwanted:
                     self._left_out(key, found, version)
                 elif not found.at_once:
                     raise PermanentError("gone", found.reason, "correct its address, or take it off the list")
-        except (FencedError, psycopg.Error, UnavailableError, ConfigurationError):
+        except (FencedError, UnavailableError, ConfigurationError):
             raise
         except Exception as error:
+            if _lost(error):
+                raise
             known_error = to_record(error)
             uri = memory.uri if memory else self._connector.uri_of(key)
-            log.warning("cannot fetch %s: %s", uri, known_error, exc_info=_unforeseen(error))
+            log.warning("cannot fetch %s: %s", said(uri), said(str(known_error)), exc_info=_unforeseen(error))
             self._refused(key, memory, uri, known_error, version)
 
     def _document(self, key: str, memory: Memory | None, found: Document) -> None:
+        if memory is not None and memory.fetched and memory.uri != found.uri:
+            self._check_merged(key, found.uri)
         news = self._taker.document(key, memory, found, self._connector.uri_of(key), self._clock())
         if memory is None:
             self._counts["new"] += 1
@@ -232,8 +262,27 @@ class Run:
         else:
             self._counts["changed" if news else "unchanged"] += 1
         for problem in found.unread:
-            self._notices.append(f"{found.uri}: {problem}")
+            self._notice(f"{found.uri}: {problem}")
         self._tell(news)
+
+    def _check_merged(self, key: str, uri: str) -> None:
+        """See that no large part of a sync becomes one document, as where a site sends everybody to log in.
+
+        Raises:
+            RetryableError: `merged`.
+        """
+        merged = len(self._memories.others(uri, key))
+        if self._confirmed or merged < self._settings.delete_guard_minimum:
+            return
+        live, _ = self._memories.size(self._clock())
+        if merged > MOST_MERGED * live:
+            self._counts["held"] += 1
+            raise RetryableError(
+                "merged",
+                f"it seems to have become {uri}, as {merged} of {live} documents have",
+                "see whether they can still be read there, or confirm with"
+                f" `gristmill sync {self._turn.name} --confirm-deletions`",
+            )
 
     def _left_out(self, key: str, found: Gone, version: str | None) -> None:
         self._counts["left out"] += 1
@@ -242,13 +291,27 @@ class Run:
         self._taker.left_out(key, uri, found.reason, version=version, again_in=again_in, now=self._clock())
 
     def _refused(self, key: str, memory: Memory | None, uri: str, error: GristmillError, version: str | None) -> None:
+        if not is_name(uri):
+            self._nameless(error)
+            return
         self._counts["failed"] += 1
         wait = backoff(memory.failures if memory else 0, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         if isinstance(error, PermanentError):
             wait = LONGEST_RETRY_SECONDS
         elif isinstance(error, RetryableError) and error.retry_after is not None:
-            wait = error.retry_after
+            wait = asked_wait(error.retry_after)
         self._taker.refused(key, memory, uri, error, version=version, again_in=wait, now=self._clock())
+
+    def _notice(self, text: str) -> None:
+        """Tell the operator, who reads the first ones at most."""
+        if len(self._notices) < MOST_NOTICES:
+            self._notices.append(said(text))
+
+    def _nameless(self, error: GristmillError) -> None:
+        """Tell of a document that no row can stand for."""
+        self._counts["failed"] += 1
+        self._notice(error.cause)
+        log.warning("%s: %s", self._turn.name, said(error.cause))
 
     # --- what is missing ---------------------------------------------------------------------------------------
 
@@ -305,6 +368,16 @@ class Run:
             if time.monotonic() - self._told >= WAKE_SECONDS:
                 self._told = time.monotonic()
                 self._news()
+
+
+def _lost(error: Exception) -> bool:
+    """Whether it is about the database as a whole, and not about what one document had it do.
+
+    Classes 40 (deadlock) and 54 (a limit) leave the connection as good as it was (source: PostgreSQL, "Error Codes").
+    """
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate[:2] not in ("40", "54")
 
 
 def _unforeseen(error: Exception) -> Exception | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -22,9 +22,11 @@ from pipelines.errors import GristmillError, RetryableError
 from worker.connectors.config import SyncConfig
 from worker.connectors.contract import utc_now
 from worker.ledger import backoff
+from worker.sync.storable import storable_error
 
 FIRST_BACKOFF_SECONDS = 30.0
 LONGEST_BACKOFF_SECONDS = 3600.0
+LONGEST_ASKED_SECONDS = 7 * 86_400.0
 
 # A sync whose runs die without a word waits longer each time, like one whose runs fail.
 DUE = """
@@ -52,12 +54,12 @@ update syncs set
   failures = failures + 1, begun_at = %(now)s
 where id = (
   select s.id from syncs s where {DUE}
-  order by coalesce(s.asked_at, s.next_at) nulls last, s.id
+  order by least(s.asked_at, s.next_at, (select min(h.received_at) from sync_hints h where h.sync_id = s.id)), s.id
   limit 1
   for update skip locked
 )
-returning id, name, kind, token, begun_at, cursor, failures,
-  next_at <= %(now)s or asked_at is not null as listing,
+returning id, name, kind, token, begun_at, cursor, recipe, failures,
+  coalesce(next_at <= %(now)s, false) or asked_at is not null as listing,
   full_at is null or full_at <= %(now)s as full
 """
 
@@ -66,14 +68,15 @@ update syncs set
   token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s), holder = %(holder)s,
   failures = failures + 1, begun_at = %(now)s
 where tenant = %(tenant)s and name = %(name)s and (token is null or lease_until < now())
-returning id, name, kind, token, begun_at, cursor, failures,
+returning id, name, kind, token, begun_at, cursor, recipe, failures,
   true as listing, full_at is null or full_at <= %(now)s as full
 """
 
 FINISH = """
 update syncs set
   token = null, lease_until = null, holder = null, not_before = null, failures = 0,
-  cursor = coalesce(%(cursor)s, cursor), full_at = coalesce(%(full_at)s, full_at),
+  cursor = coalesce(%(cursor)s, cursor), recipe = coalesce(%(recipe)s, recipe),
+  full_at = case when full_at is null and asked_at > %(begun_at)s then null else coalesce(%(full_at)s, full_at) end,
   next_at = case when %(listed)s then %(next_at)s else next_at end,
   asked_at = case when %(listed)s and asked_at <= %(begun_at)s then null else asked_at end,
   ended_at = %(now)s, succeeded_at = %(now)s, counts = %(counts)s, notices = %(notices)s,
@@ -97,6 +100,7 @@ class Turn:
     Attributes:
         listing: the schedule or somebody has it due; otherwise only documents that a push named are visited.
         full: everything is to be listed.
+        recipe: of the settings that everything was last listed with.
     """
 
     id: int
@@ -108,6 +112,7 @@ class Turn:
     failures: int
     listing: bool
     full: bool
+    recipe: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class Schedule:
         """Take the sync that is due for longest; None where none is."""
         values = {**self._which(), "lease": self._lease, "holder": _holder()}
         with self._connection.cursor(row_factory=class_row(Turn)) as cursor:
-            return cursor.execute(CLAIM.encode(), values).fetchone()
+            return self._anew(cursor.execute(CLAIM.encode(), values).fetchone())
 
     def take(self, name: str) -> Turn | None:
         """Take a sync now, due or not; None while another runs it."""
@@ -187,13 +192,14 @@ class Schedule:
             "holder": _holder(),
         }
         with self._connection.cursor(row_factory=class_row(Turn)) as cursor:
-            return cursor.execute(TAKE, values).fetchone()
+            return self._anew(cursor.execute(TAKE, values).fetchone())
 
     def ask(self, name: str, *, full: bool = False) -> bool:
         """Have a sync run soon, waiting time after a failure included; False if there is no such sync."""
         return (
             self._connection.execute(
-                "update syncs set asked_at = %s, not_before = null,"
+                # Later than a run that is under way, whatever clock that one goes by.
+                "update syncs set asked_at = greatest(%s, begun_at + interval '1 microsecond'), not_before = null,"
                 " full_at = case when %s then null else full_at end where tenant = %s and name = %s",
                 (self._clock(), full, self._tenant, name),
             ).rowcount
@@ -244,6 +250,7 @@ class Schedule:
             "listed": listed,
             "next_at": next_at,
             "cursor": Jsonb(dict(cursor)) if cursor is not None else None,
+            "recipe": config.recipe if full_in is not None else None,
             "full_at": turn.begun_at + timedelta(seconds=full_in) if full_in is not None else None,
         }
         return self._connection.execute(FINISH, values).rowcount == 1
@@ -253,13 +260,14 @@ class Schedule:
         now = self._clock()
         delay = backoff(turn.failures - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
         if isinstance(error, RetryableError) and error.retry_after is not None:
-            delay = max(error.retry_after, 0.0)
+            delay = asked_wait(error.retry_after)
+        code, cause, remedy = storable_error(error)
         values = {
             **self._ending(turn, report, now),
             "not_before": now + timedelta(seconds=delay),
-            "code": error.code,
-            "cause": error.cause,
-            "remedy": error.remedy,
+            "code": code,
+            "cause": cause,
+            "remedy": remedy,
         }
         return self._connection.execute(FAIL, values).rowcount == 1
 
@@ -270,6 +278,12 @@ class Schedule:
             (self._lease, turn.id, turn.token),
         )
         return renewed.rowcount == 1
+
+    def _anew(self, turn: Turn | None) -> Turn | None:
+        """Where the settings are others, what has changed since is no longer all that may be new."""
+        if turn is None or turn.recipe == self._syncs[turn.name].recipe:
+            return turn
+        return replace(turn, full=True, cursor={})
 
     def _which(self) -> dict[str, Any]:
         return {"tenant": self._tenant, "names": list(self._syncs), "now": self._clock()}
@@ -283,6 +297,11 @@ class Schedule:
             "counts": Jsonb(dict(report.counts)),
             "notices": Jsonb(list(report.notices)),
         }
+
+
+def asked_wait(seconds: float) -> float:
+    """Seconds that a provider asks to wait, within reason."""
+    return min(LONGEST_ASKED_SECONDS, max(0.0, seconds))  # in this order: NaN gives 0
 
 
 def _holder() -> str:

@@ -24,6 +24,7 @@ from worker.sync.memory import Memories
 from worker.sync.preview import preview
 from worker.sync.run import Run
 from worker.sync.schedule import Report, Schedule, Turn
+from worker.sync.storable import said
 from worker.sync.take import Taker
 
 log = logging.getLogger(__name__)
@@ -109,8 +110,9 @@ class Syncer(Drain):
         """
         connection = self._connected()
         row = connection.execute(
-            "select id, cursor, full_at is null or full_at <= %s from syncs where tenant = %s and name = %s",
-            (self._clock(), self._settings.tenant, name),
+            "select id, cursor, full_at is null or full_at <= %s or recipe is distinct from %s from syncs"
+            " where tenant = %s and name = %s",
+            (self._clock(), self._syncs[name].recipe, self._settings.tenant, name),
         ).fetchone()
         assert row is not None
         memories = Memories(connection, row[0])
@@ -142,7 +144,7 @@ class Syncer(Drain):
         connection = self._connected()
         schedule = self._schedule()
         config = self._syncs[turn.name]
-        memories = Memories(connection, turn.id)
+        memories = Memories(connection, turn.id, self._syncs)
         report = Report({}, [])
         failure: GristmillError | None = None
 
@@ -200,7 +202,7 @@ class Syncer(Drain):
                 logging.WARNING if foreseen else logging.ERROR,
                 "sync %s could not go on: %s",
                 turn.name,
-                failure,
+                said(str(failure)),
                 exc_info=None if foreseen else error,
             )
             schedule.fail(turn, report, recorded)
@@ -220,5 +222,5 @@ class Syncer(Drain):
         run.look([key for key, _ in hints])
         connection.cursor().executemany(
             "delete from sync_hints where sync_id = %s and key = %s and received_at = %s",
-            [(turn.id, key, received) for key, received in hints],
+            [(turn.id, key, received) for key, received in sorted(hints)],  # pushes lock them in the same order
         )

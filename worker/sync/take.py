@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,17 @@ from worker.connectors.config import SyncConfig
 from worker.connectors.contract import Document, Unchanged
 from worker.lease import FencedError
 from worker.ledger import Ledger, content_fingerprint
+from worker.places import file_name
 from worker.spool import Spool, Spooled
 from worker.sync.memory import Memories, Memory
 from worker.sync.schedule import Turn
+from worker.sync.storable import said, storable_error, storable_json
+
+SENT = ("upload", "text", "url")
+"""Kinds of documents that were sent to us."""
+
+WEB = ("pages", "sitemap", "feed")
+"""Syncs that have documents from the web: what one of them found, another may find as well."""
 
 
 class Taker:
@@ -50,7 +59,7 @@ class Taker:
             own: the uri of this key; where several keys turn out to be one document, the one whose own uri it has
                 says what it says, else the first.
         """
-        metadata = {**self._config.metadata, **found.metadata, "sync": self._turn.name}
+        metadata = {**storable_json(self._config.metadata), **found.metadata, "sync": self._turn.name}
         language = self._config.language
         spooled = self._put(found.content, found.filename)
         if spooled is None:
@@ -67,7 +76,10 @@ class Taker:
             self._hold()
             if memory is not None and memory.uri != found.uri:
                 self._move(memory, found.uri)
-            if found.uri != own and (source := self._said_by_another(key, memory, found.uri)) is not None:
+            source = self._came_another_way(found.uri, own)
+            if source is None and found.uri != own:
+                source = self._said_by_another(key, memory, found.uri)
+            if source is not None:
                 self._remember(key, source, found, now)
                 return False
             recorded = self._ledger.record(
@@ -90,6 +102,8 @@ class Taker:
                 children=enclosures,
                 kind="enclosure",
             )
+            if not self._there(enclosures):
+                found = replace(found, version=None, state={}, again_in=None)  # the next run reads it whole
             self._remember(key, recorded.source_id, found, now)
         return news
 
@@ -97,8 +111,9 @@ class Taker:
         """Note that a document is as it was. Whether it has to be indexed again all the same."""
         with self._connection.transaction():
             self._hold()
+            news = self._mended(memory, memory.source_id)
             self._remember(key, memory.source_id, found, now)
-            return self._mended(memory, memory.source_id)
+            return news
 
     def refused(
         self,
@@ -120,15 +135,17 @@ class Taker:
             self._hold()
             settled = isinstance(error, PermanentError)
             if memory is None or memory.removed_at is None:
-                source = self._ledger.refuse(uri, error, kind="synced", settled=settled)
+                told = PermanentError(*storable_error(error))
+                source = self._ledger.refuse(uri, told, kind="synced", settled=settled)
             else:
                 source = memory.source_id
             check_at = now + timedelta(seconds=again_in)
-            self._memories.failed(key, source, version=version, check_at=check_at, now=now)
+            lost = memory is not None and memory.lost
+            self._memories.failed(key, source, version=version, check_at=check_at, lost=lost, now=now)
 
     def left_out(self, key: str, uri: str, reason: str, *, version: str | None, again_in: float, now: datetime) -> None:
         """Note that a new document is not to be taken, so that it is not asked for at each run."""
-        error = PermanentError("left_out", reason, "nothing, if that is as it should be")
+        error = PermanentError("left_out", said(reason), "nothing, if that is as it should be")
         check_at = now + timedelta(seconds=again_in)
         with self._connection.transaction():
             self._hold()
@@ -145,9 +162,10 @@ class Taker:
         check_at = now + timedelta(seconds=again_in)
         with self._connection.transaction():
             self._hold()
-            self._memories.missed(memory.key, version=version, check_at=check_at, removed=remove, now=now)
-            if remove and not self._memories.shared(memory):
+            # Rows of the ledger are locked before those of the memory, here as elsewhere.
+            if remove and not self._memories.shared(memory) and not self._sent(memory):
                 self._ledger.delete(memory.uri)
+            self._memories.missed(memory.key, version=version, check_at=check_at, removed=remove, now=now)
 
     def forget(self, memory: Memory) -> None:
         """The document is gone for good."""
@@ -161,6 +179,10 @@ class Taker:
             self._hold()
             if memory.uri != uri:
                 self._ledger.rename(memory.uri, uri)
+                self._connection.execute(
+                    "update sources set filename = %s where tenant = %s and uri = %s and filename = %s",
+                    (file_name(uri), self._ledger.tenant, uri, file_name(memory.uri)),
+                )
             self._memories.rename(memory.key, key)
 
     def _hold(self) -> None:
@@ -170,6 +192,15 @@ class Taker:
         ).fetchone()
         if held is None:
             raise FencedError
+
+    def _there(self, children: Sequence[Child]) -> bool:
+        """Whether the ledger has all those whose bytes were not brought again; somebody may have deleted one there."""
+        uris = {child.uri for child in children if child.location is None}
+        row = self._connection.execute(
+            "select count(*) from sources where tenant = %s and uri = any(%s) and state <> 'deleted'",
+            (self._ledger.tenant, list(uris)),
+        ).fetchone()
+        return row == (len(uris),)
 
     def _put(self, content: bytes | Path | None, filename: str) -> Spooled | None:
         if content is None:
@@ -183,8 +214,8 @@ class Taker:
         taken = self._connection.execute(
             "select from sources where tenant = %s and uri = %s and state <> 'deleted'", (self._ledger.tenant, uri)
         ).fetchone()
-        if self._memories.shared(memory):
-            return  # another key keeps the old identity
+        if self._memories.shared(memory) or self._sent(memory):
+            return  # another key, or whoever sent it, keeps the old identity
         if taken is None:
             self._ledger.rename(memory.uri, uri)
             return
@@ -215,6 +246,36 @@ class Taker:
             filename=filename,
             language=language,
         )
+
+    def _came_another_way(self, uri: str, own: str) -> int | None:
+        """The ledger row of a document which is not for this sync to rewrite, whatever a page says of itself.
+
+        It was sent to us, or a sync of another family keeps it: what the web shows of a page of Notion is a form to
+        log in. Under its own uri a document may be taken over, but for what a feed links to, which is anybody's word.
+        """
+        claimed = own != uri or self._config.type == "feed"
+        row = self._connection.execute(
+            "select s.id from sources s where s.tenant = %(tenant)s and s.uri = %(uri)s and s.state <> 'deleted' and ("
+            " s.parent_id is not null or %(claimed)s and s.kind = any(%(sent)s) or exists (select from synced m"
+            " join syncs y on y.id = m.sync_id where m.source_id = s.id and m.removed_at is null"
+            " and y.kind <> all(%(family)s)))",
+            {
+                "tenant": self._ledger.tenant,
+                "uri": uri,
+                "claimed": claimed,
+                "sent": list(SENT),
+                "family": list(WEB if self._config.type in WEB else (self._config.type,)),
+            },
+        ).fetchone()
+        return int(row[0]) if row else None
+
+    def _sent(self, memory: Memory) -> bool:
+        """Whether the document that a key stands for came another way, see `_came_another_way`."""
+        row = self._connection.execute(
+            "select from sources where id = %s and (kind = any(%s) or parent_id is not null)",
+            (memory.source_id, list(SENT)),
+        ).fetchone()
+        return row is not None
 
     def _said_by_another(self, key: str, memory: Memory | None, uri: str) -> int | None:
         """The ledger row of the document, if another key says what it says."""
