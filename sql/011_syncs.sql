@@ -19,6 +19,7 @@ create table syncs (
   begun_at      timestamptz,
   ended_at      timestamptz,
   succeeded_at  timestamptz,
+  confirmed_at  timestamptz,
   counts        jsonb not null default '{}',
   notices       jsonb not null default '[]',
   error_code    text,
@@ -40,6 +41,7 @@ comment on column syncs.holder is 'host:pid of the claimer, for people';
 comment on column syncs.cursor is 'Left by the last run that went well, for the connector';
 comment on column syncs.recipe is 'Digest of the settings that everything was last listed with; others list it again';
 comment on column syncs.failures is 'Runs in a row that did not go well, for the growth of the back-off';
+comment on column syncs.confirmed_at is 'When a person last had all deleted that was gone: that is not held against what goes later';
 comment on column syncs.counts is 'Of the last run: listed, visited, new, changed, unchanged, moved, removed, failed, ...';
 comment on column syncs.notices is 'Of the last run: why its listing was not complete, why nothing was deleted';
 

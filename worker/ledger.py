@@ -28,6 +28,9 @@ from worker import ledger_statements as statements
 from worker.children import Child, delete_source, move_children, record_children
 from worker.places import file_name
 
+MOST_RETRY_AFTER = 7 * 86_400.0
+"""Seconds; who asks for more than a week has not understood the header."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -327,7 +330,7 @@ class Ledger:
             state = "pending"
         delay = backoff(claim.delays, self._backoff, self._backoff_cap)
         if isinstance(error, RetryableError) and error.retry_after is not None:
-            delay = max(error.retry_after, 0.0) + random.uniform(0, self._backoff)
+            delay = min(max(error.retry_after, 0.0), MOST_RETRY_AFTER) + random.uniform(0, self._backoff)
         values = {
             "id": claim.id,
             "token": claim.token,

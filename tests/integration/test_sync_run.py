@@ -238,6 +238,58 @@ def test_too_many_deletions_wait_for_a_person(house: SyncHouse, place: Place) ->
     assert set(house.index()) == {"place:4", "place:5"}
 
 
+def test_what_was_confirmed_is_not_held_against_what_goes_later(house: SyncHouse, place: Place) -> None:
+    fill(place, 20)
+    house.sync()
+    for number in range(12):
+        place.drop(f"{number}")
+    assert house.sync().counts["held"] == 12
+    house.sync(confirmed=True)
+    place.drop("12")
+    house.sync()
+    assert len(house.index()) == 7
+
+
+def test_a_listing_that_always_fails_keeps_no_document_from_its_visits(house: SyncHouse, place: Place) -> None:
+    place.again_in = 600.0
+    fill(place, 2)
+    house.sync()
+
+    def fault(key: str) -> None:
+        raise RetryableError("torn", "the connection was cut", "wait")
+
+    place.listing_fault = fault
+    place.put("1", "Edited.", version="2")
+    _report, error = house.try_sync(later=700)
+    assert error is not None
+    assert house.index()["place:1"] == "Edited."
+
+
+def test_what_was_seen_to_be_gone_before_the_provider_went_away_is_gone(house: SyncHouse, place: Place) -> None:
+    fill(place, 3)
+    house.sync()
+    place.drop("0")
+    place.again_in = 0.0
+    place.put("1", UnavailableError("away", "it is away"), version="2")
+    house.syncer._schedule().hint("place", ["0", "1"])
+    house.try_sync()
+    assert set(house.index()) == {"place:1", "place:2"}
+
+
+def test_a_sync_that_is_forgotten_takes_its_documents_along(house: SyncHouse, place: Place) -> None:
+    fill(place, 3)
+    place.files["1"] = {"file.txt": "A file."}
+    house.sync()
+    Ledger(house.connection).record("file:///else", fingerprint="1")
+    assert house.syncer.forget("place") == 3
+    assert house.index() == {}
+    assert house.connection.execute("select count(*) from syncs").fetchone() == (0,)
+    assert house.connection.execute("select count(*) from synced").fetchone() == (0,)
+    assert house.states()["file:///else"][0] == "pending"
+    with pytest.raises(ConfigurationError, match="no sync"):
+        house.syncer.forget("place")
+
+
 def test_a_slow_removal_of_everything_is_seen_as_one(house: SyncHouse, place: Place) -> None:
     fill(place, 16)
     house.sync()

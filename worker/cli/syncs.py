@@ -35,6 +35,9 @@ def sync(
     confirm_deletions: Annotated[
         bool, typer.Option("--confirm-deletions", help="Delete what is gone, however much it is")
     ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Take its documents out of the index, once it is out of GRISTMILL_SYNCS")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Bring the documents of a sync in step, now; or show how all syncs are."""
@@ -43,6 +46,9 @@ def sync(
     syncs = load_syncs(found)
     if name is None:
         _show(found, syncs, as_json=as_json)
+        return
+    if forget:
+        _forget(found, syncs, name, as_json=as_json)
         return
     if name not in syncs:
         names = ", ".join(sorted(syncs)) or "none"
@@ -79,6 +85,22 @@ def failing_syncs(found: Settings, connection: Connection[Any]) -> list[dict[str
     return [
         {"name": one.name, "code": one.code, "cause": one.cause, "remedy": one.remedy} for one in states if one.code
     ]
+
+
+def _forget(found: Settings, syncs: dict[str, SyncConfig], name: str, *, as_json: bool) -> None:
+    if name in syncs:
+        raise ConfigurationError(
+            "sync_in_use", f"{name} is in GRISTMILL_SYNCS, so it would all come back", "take it out there first"
+        )
+    syncer = Syncer(found, syncs)
+    try:
+        count = syncer.forget(name)
+    finally:
+        syncer.close()
+    if as_json:
+        print_json({"sync": name, "removed": count})
+    else:
+        console.print(f"{count} documents deleted from the index")
 
 
 def _preview(syncer: Syncer, name: str, *, full: bool, as_json: bool) -> None:

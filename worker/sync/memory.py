@@ -140,7 +140,7 @@ class Memories:
         """How many are in the index, and how many have left it since then."""
         row = self._connection.execute(
             # What asked to be left out has never been there.
-            "select count(*) filter (where m.removed_at is null), count(*) filter (where m.removed_at >= %s"
+            "select count(*) filter (where m.removed_at is null), count(*) filter (where m.removed_at > %s"
             " and (s.kind <> 'synced' or s.location is not null))"
             " from synced m join sources s on s.id = m.source_id where m.sync_id = %s",
             (removed_since, self._sync),

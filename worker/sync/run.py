@@ -111,11 +111,14 @@ class Run:
             self._visit(key, self._memories.get(key))
         self.settle()
 
-    def list(self, *, full: bool) -> None:
+    def list(self, *, full: bool) -> GristmillError | None:
         """Go through a listing, visit what is new or changed, then judge what is missing from it.
 
+        Returns:
+            What broke the listing off, if anything did; the documents can be visited all the same.
+
         Raises:
-            GristmillError: the listing failed, or the provider is away.
+            UnavailableError, ConfigurationError: the provider is away, or cannot be asked like this.
         """
         self._counts["full"] = int(full)
         failure: GristmillError | None = None
@@ -138,10 +141,9 @@ class Run:
             )
         whole = full and failure is None
         self._rename_twins(trusted=whole and "" not in self._gaps)
-        if failure is not None:
-            raise failure
         if whole:
             self._judge_missing()
+        return failure
 
     def revisit(self) -> None:
         """Visit what is due whatever the listing said: validators to check, failures to mend, absences to confirm."""
@@ -153,7 +155,9 @@ class Run:
         now = self._clock()
         found, self._gone = list(self._gone.values()), {}
         removing = [memory for memory, gone, _ in found if self._leaves(memory, gone, now)]
-        live, recent = self._memories.size(now - MEMORY)
+        # What a person has confirmed is not held against what goes later.
+        since = max(now - MEMORY, self._turn.confirmed_at or now - MEMORY)
+        live, recent = self._memories.size(since)
         share, minimum = self._settings.delete_guard_share, self._settings.delete_guard_minimum
         if not self._confirmed and too_many(len(removing), live, recent, share=share, minimum=minimum):
             self._counts["held"] = len(removing)

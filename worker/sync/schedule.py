@@ -58,7 +58,7 @@ where id = (
   limit 1
   for update skip locked
 )
-returning id, name, kind, token, begun_at, cursor, recipe, failures,
+returning id, name, kind, token, begun_at, cursor, recipe, failures, confirmed_at,
   coalesce(next_at <= %(now)s, false) or asked_at is not null as listing,
   full_at is null or full_at <= %(now)s as full
 """
@@ -68,7 +68,7 @@ update syncs set
   token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s), holder = %(holder)s,
   failures = failures + 1, begun_at = %(now)s
 where tenant = %(tenant)s and name = %(name)s and (token is null or lease_until < now())
-returning id, name, kind, token, begun_at, cursor, recipe, failures,
+returning id, name, kind, token, begun_at, cursor, recipe, failures, confirmed_at,
   true as listing, full_at is null or full_at <= %(now)s as full
 """
 
@@ -79,6 +79,7 @@ update syncs set
   full_at = case when full_at is null and asked_at > %(begun_at)s then null else coalesce(%(full_at)s, full_at) end,
   next_at = case when %(listed)s then %(next_at)s else next_at end,
   asked_at = case when %(listed)s and asked_at <= %(begun_at)s then null else asked_at end,
+  confirmed_at = case when %(confirmed)s then %(now)s else confirmed_at end,
   ended_at = %(now)s, succeeded_at = %(now)s, counts = %(counts)s, notices = %(notices)s,
   error_code = null, error_cause = null, error_remedy = null
 where id = %(id)s and token = %(token)s
@@ -101,6 +102,7 @@ class Turn:
         listing: the schedule or somebody has it due; otherwise only documents that a push named are visited.
         full: everything is to be listed.
         recipe: of the settings that everything was last listed with.
+        confirmed_at: when a person last had all deleted that was gone.
     """
 
     id: int
@@ -113,6 +115,7 @@ class Turn:
     listing: bool
     full: bool
     recipe: str | None = None
+    confirmed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,17 @@ class Schedule:
         with self._connection.cursor(row_factory=class_row(Turn)) as cursor:
             return self._anew(cursor.execute(TAKE, values).fetchone())
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a row for a sync, in the settings or not."""
+        found = self._connection.execute(
+            "select from syncs where tenant = %s and name = %s", (self._tenant, name)
+        ).fetchone()
+        return found is not None
+
+    def forget(self, turn: Turn) -> None:
+        """Remove a sync's row with all that is remembered of its documents."""
+        self._connection.execute("delete from syncs where id = %s and token = %s", (turn.id, turn.token))
+
     def ask(self, name: str, *, full: bool = False) -> bool:
         """Have a sync run soon, waiting time after a failure included; False if there is no such sync."""
         return (
@@ -231,6 +245,7 @@ class Schedule:
         listed: bool,
         full_in: float | None,
         cursor: Mapping[str, Any] | None,
+        confirmed: bool = False,
     ) -> bool:
         """Note that a run went well, and when the next one is due. False if it was fenced.
 
@@ -238,6 +253,7 @@ class Schedule:
             listed: it got through the listing, not only through what a push named.
             full_in: seconds from its start until everything is to be listed again; None leaves what was.
             cursor: the connector's; None leaves what was.
+            confirmed: a person had it delete all that was gone.
         """
         config = self._syncs[turn.name]
         now = self._clock()
@@ -247,6 +263,7 @@ class Schedule:
         values = {
             **self._ending(turn, report, now),
             "begun_at": turn.begun_at,
+            "confirmed": confirmed,
             "listed": listed,
             "next_at": next_at,
             "cursor": Jsonb(dict(cursor)) if cursor is not None else None,

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from pipelines.errors import GristmillError, RetryableError
+from pipelines.errors import ConfigurationError, GristmillError, RetryableError, UnavailableError
 from worker.connectors.config import SyncConfig
 from worker.connectors.contract import Connector, Surroundings, utc_now
 from worker.connectors.registry import open_connector
@@ -100,6 +100,39 @@ class Syncer(Drain):
             raise RetryableError("sync_running", f"{name} is being run already", "wait until it is through")
         return self._run(turn, full=full, confirmed=confirmed)
 
+    def forget(self, name: str) -> int:
+        """Take a sync's documents out of the index, and forget it. Returns how many documents there were.
+
+        The sync need not be in the settings any more; if it is, its next run begins anew. Documents that another sync
+        has as well, or that somebody sent, stay.
+
+        Raises:
+            ConfigurationError: `unknown_sync`: there is none of this name.
+            RetryableError: `sync_running`: another process runs it.
+        """
+        connection = self._connected()
+        schedule = self._schedule()
+        if not schedule.exists(name):
+            raise ConfigurationError("unknown_sync", f"there is no sync {name}", "see: gristmill sync")
+        turn = schedule.take(name)
+        if turn is None:
+            raise RetryableError("sync_running", f"{name} is being run", "wait until it is through")
+        memories = Memories(connection, turn.id, self._syncs)
+        taker = Taker(
+            connection,
+            open_ledger(self._settings, connection),
+            open_spool(self._settings),
+            memories,
+            turn,
+            SyncConfig.model_validate({"type": turn.kind}),
+        )
+        removed = 0
+        for memory in memories.all():
+            removed += memory.removed_at is None
+            taker.missed(memory, version=None, remove=True, again_in=0, now=self._clock())
+        schedule.forget(turn)
+        return removed
+
     def preview(self, name: str, *, full: bool = False) -> Iterator[tuple[str, str]]:
         """What a run would do, without doing it: pairs of an action and a uri or reason, as they are found.
 
@@ -178,17 +211,24 @@ class Syncer(Drain):
                     full = full or turn.full or not connector.incremental
                     try:
                         self._hints(turn, run)
-                        if turn.listing:
-                            run.list(full=full)
+                        torn = run.list(full=full) if turn.listing else None
                         run.revisit()
                         run.settle()
+                        if torn is not None:
+                            raise torn
+                    except (UnavailableError, ConfigurationError):
+                        run.settle()  # what was seen to be gone before may be secret by now
+                        raise
                     finally:
                         report = run.report()
                     cursor = connector.cursor() if turn.listing and run.complete else None
                     full_in = None
                     if turn.listing and full:
                         full_in = config.full_every if run.complete else min(config.full_every, GAP_SECONDS)
-                    if not schedule.finish(turn, report, listed=turn.listing, full_in=full_in, cursor=cursor):
+                    finished = schedule.finish(
+                        turn, report, listed=turn.listing, full_in=full_in, cursor=cursor, confirmed=confirmed
+                    )
+                    if not finished:
                         raise FencedError
         except FencedError:
             failure = RetryableError("sync_taken_over", "another process has taken this sync over", "wait for it")
