@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from mimetypes import MimeTypes
 from pathlib import Path, PurePath
-from typing import Protocol
 from urllib.parse import unquote
 
 import httpcore
@@ -21,11 +20,11 @@ from pipelines.errors import GristmillError, PermanentError, RetryableError, Una
 from worker.addresses import Resolve, check_url, parse_url, refused, resolve
 from worker.exchange import Deadline, Received, exchange, header, headers, retry_after
 from worker.settings import Settings
+from worker.unpacking import Unpacking
 
 __all__ = ["Page", "Reply", "check_url", "fetched", "request"]
 
 MAX_REDIRECTS = 5
-PIECE_BYTES = 2**16
 REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPT = "text/html, application/xhtml+xml, application/pdf;q=0.9, */*;q=0.8"
 
@@ -33,16 +32,6 @@ _TYPES = MimeTypes()  # what Python knows, without the machine's own files
 _TYPES.add_type("text/markdown", ".md")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
-
-
-class _Unpacker(Protocol):
-    """The part of `zlib.decompressobj` that is used; its own type has no public name."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +190,11 @@ def _body(url: httpx.URL, response: httpcore.Response, limit: int, cut: bool) ->
     packed = (header(response, "content-encoding") or "identity").strip().lower()
     if packed not in ("identity", "gzip", "x-gzip", "deflate"):
         raise PermanentError("fetch_unusable", f"{url.host} answers in the encoding {packed[:40]!r}", "")
-    unpack = None if packed == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    unpacking = None if packed == "identity" else Unpacking()
     came = gave = 0
     for piece in response.iter_stream():
         came += len(piece)
-        for out in [piece] if unpack is None else _unpacked(url, unpack, piece):
+        for out in [piece] if unpacking is None else _unpacked(url, unpacking, piece):
             gave += len(out)
             if max(came, gave) > limit:
                 if not cut:
@@ -213,23 +202,17 @@ def _body(url: httpx.URL, response: httpcore.Response, limit: int, cut: bool) ->
                 yield out[: max(limit - (gave - len(out)), 0)]
                 return
             yield out
-    if unpack is not None and came and not unpack.eof:
+    if unpacking is not None and came and not unpacking.whole:
         raise RetryableError(
             "fetch_failed", f"{url.host} broke off in the middle of a {packed} body", "try again later"
         )
 
 
-def _unpacked(url: httpx.URL, unpack: _Unpacker, piece: bytes) -> Iterator[bytes]:
-    """What a piece unpacks to, never more than `PIECE_BYTES` of it in memory."""
-    while not unpack.eof:
-        try:
-            out = unpack.decompress(piece, PIECE_BYTES)
-        except zlib.error as error:
-            raise RetryableError("fetch_failed", f"{url.host} sent a damaged body", "try again later") from error
-        piece = unpack.unconsumed_tail
-        yield out
-        if not piece and len(out) < PIECE_BYTES:
-            return
+def _unpacked(url: httpx.URL, unpacking: Unpacking, piece: bytes) -> Iterator[bytes]:
+    try:
+        yield from unpacking.unpack(piece)
+    except zlib.error as error:
+        raise RetryableError("fetch_failed", f"{url.host} sent a damaged body", "try again later") from error
 
 
 def _failure(url: httpx.URL, response: httpcore.Response) -> GristmillError:
@@ -279,7 +262,10 @@ def page_name(url: str, disposition: str | None, content_type: str) -> str:
 def _named_by(disposition: str) -> str:
     message = email.message.Message()
     message["Content-Disposition"] = re.sub(r"[\r\n]", " ", disposition)
-    return _plain(message.get_filename("") or "")
+    try:
+        return _plain(message.get_filename("") or "")
+    except ValueError:  # in an encoding that is none
+        return ""
 
 
 def _plain(name: str) -> str:

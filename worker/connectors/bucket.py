@@ -31,7 +31,7 @@ class BucketConfig(SyncConfig):
 
     type: Literal["bucket"]
     url: str = Field(pattern=r"^[a-z][a-z0-9+.-]*://.", description="s3://bucket or s3://bucket/prefix")
-    endpoint_url: str | None = Field(None, pattern=r"^https?://.", description="Of a store that is not Amazon's")
+    endpoint_url: str | None = Field(None, pattern=r"^https?://[^@]+$", description="Of a store that is not Amazon's")
     key: SecretStr | None = Field(None, description="Access key; unset: AWS_ACCESS_KEY_ID, a profile or a role")
     secret: SecretStr | None = Field(None, description="Secret of that key")
     region: str | None = Field(None, description="Region of the bucket; unset: AWS_DEFAULT_REGION")
@@ -46,6 +46,8 @@ class BucketConfig(SyncConfig):
             raise ValueError("a folder of this machine is a sync of type folder")
         if value.startswith("http"):
             raise ValueError("a web site is a sync of type sitemap or pages; for an endpoint there is endpoint_url")
+        if ":" in value.partition("://")[2].partition("/")[0].rpartition("@")[0]:
+            raise ValueError("a password in url would be seen in the uri of every document; give it to the driver")
         if not value.startswith("s3"):
             return value.rstrip("/")
         bucket, prefix = bucket_and_prefix(value)

@@ -139,7 +139,8 @@ class Document:
         version: as in `Item`, of what was read; None where it is not settled, so that the next run visits again.
         state: see `Known`.
         uri: its identity now: another than the known one means that it has moved there, and another document's own
-            uri that it is one and the same.
+            uri that it is one and the same. A uri that belongs to somebody else (what was sent, what a sync of
+            another kind keeps) is linked to and never rewritten.
         again_in: seconds until the next visit is due whatever the listing says; None: only when the version changes.
         enclosures: all files that belong to it; those known before that are not among them are gone.
         unread: parts that could not be had, in plain words; the document is taken without them.

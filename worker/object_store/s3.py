@@ -100,6 +100,7 @@ class S3Store:
     def listing(self) -> Iterator[Stored]:
         """See `ObjectStore`. Keys that stand for folders (empty ones that end in a slash) are left out."""
         token: str | None = None
+        tokens: set[str] = set()
         while True:
             more = {"ContinuationToken": token} if token else {}
             page = self._run(self._call, "list_objects_v2", Prefix=self._prefix, **more)
@@ -110,11 +111,12 @@ class S3Store:
                     yield Stored(name, size, entry.get("LastModified"), _etag(entry))
             if not page.get("IsTruncated"):
                 return
-            last, token = token, page.get("NextContinuationToken")
-            if token in (None, last):
+            token = page.get("NextContinuationToken")
+            if not token or token in tokens:
                 raise RetryableError(
                     "listing_broken", f"{self._url} says that its listing goes on, but not where", "try again later"
                 )
+            tokens.add(token)
 
     def look(self, name: str) -> Stored | None:
         """See `ObjectStore`."""
@@ -175,6 +177,12 @@ class S3Store:
         except Exception as error:
             if unless and _status(error) == 304:
                 return None
+            refusal = _refusal(error)
+            if refusal and _status(error) == 404 and refusal.get("Error", {}).get("Code", "") in ("", "404"):
+                # A store names the error in a document of its own: this is of a proxy, or of another server.
+                raise RetryableError(
+                    "store_failed", f"{self._url} answers 404 as no store does", "check the endpoint"
+                ) from error
             raise
         taken = 0
         async with answer["Body"] as body:

@@ -96,6 +96,8 @@ class TreeStore:
         """See `ObjectStore`; drivers close by themselves."""
 
     def _place(self, name: str) -> str:
+        if ".." in name.split("/"):  # on a disk it would lead out
+            raise FileNotFoundError(name)
         return f"{self._root}/{name}"
 
     @contextmanager

@@ -134,11 +134,12 @@ class Taker:
         with self._connection.transaction():
             self._hold()
             settled = isinstance(error, PermanentError)
-            if memory is None or memory.removed_at is None:
+            source = self._came_another_way(uri, uri)
+            if memory is not None and (memory.removed_at is not None or self._sent(memory)):
+                source = memory.source_id
+            elif source is None:
                 told = PermanentError(*storable_error(error))
                 source = self._ledger.refuse(uri, told, kind="synced", settled=settled)
-            else:
-                source = memory.source_id
             check_at = now + timedelta(seconds=again_in)
             lost = memory is not None and memory.lost
             self._memories.failed(key, source, version=version, check_at=check_at, lost=lost, now=now)
@@ -149,7 +150,9 @@ class Taker:
         check_at = now + timedelta(seconds=again_in)
         with self._connection.transaction():
             self._hold()
-            source = self._ledger.refuse(uri, error, kind="synced", settled=False, state="deleted")
+            source = self._came_another_way(uri, uri)
+            if source is None:
+                source = self._ledger.refuse(uri, error, kind="synced", settled=False, state="deleted")
             self._memories.failed(key, source, version=version, check_at=check_at, now=now)
             self._memories.missed(key, version=version, check_at=check_at, removed=True, now=now)
 

@@ -33,6 +33,7 @@ class Ancestry:
     def __init__(self, api: NotionApi) -> None:
         self._api = api
         self._places: dict[str, _Place | None] = {}
+        self._refused: set[str] = set()
 
     def remember(self, found: Mapping[str, Any]) -> None:
         """Keep the parent of an object that was given anyway."""
@@ -71,6 +72,11 @@ class Ancestry:
             key in roots or place.above in roots for key, place in self._above(page)
         )
 
+    def is_refused(self, page: Mapping[str, Any]) -> bool:
+        """Whether Notion does not give something that lies above the page, so that nobody knows what it is below."""
+        above = [_place(page).above, *(place.above for _, place in self._above(page))]
+        return above[-1] in self._refused
+
     def _is_told(self, page: Mapping[str, Any]) -> bool:
         """Whether all that is above the page was given already."""
         here: _Place | None = _place(page)
@@ -104,8 +110,11 @@ class Ancestry:
             }.get(kind)
             try:
                 self._places[key] = _place(ask(key)) if ask else None
-            except (HiddenError, RefusedError):
+            except HiddenError:
                 self._places[key] = None
+            except RefusedError:
+                self._places[key] = None
+                self._refused.add(key)
         return self._places[key]
 
 

@@ -16,7 +16,12 @@ from typing import Any, NoReturn, cast
 
 import httpx
 from notion_client import Client
-from notion_client.errors import HTTPResponseError, NotionClientErrorBase, RequestTimeoutError
+from notion_client.errors import (
+    HTTPResponseError,
+    NotionClientErrorBase,
+    RequestTimeoutError,
+    UnknownHTTPResponseError,
+)
 
 from pipelines.errors import ConfigurationError, PermanentError, RetryableError, UnavailableError
 from worker.connectors.contract import Surroundings
@@ -25,6 +30,9 @@ from worker.connectors.notion.config import API_VERSION, NotionConfig
 Json = dict[str, Any]
 
 PAGE_SIZE = 100
+MOST_LISTED = 5_000
+"""Pages of one list, of so many values each."""
+
 TRIES = 5
 TIMEOUTS = 2
 """Tries that may end without an answer within the minute that Notion gives itself."""
@@ -214,6 +222,12 @@ def _raise_final(error: HTTPResponseError, what: str) -> NoReturn:
             "Notion does not accept the token",
             "set NOTION_TOKEN, or token of this sync, to that of a connection that exists",
         ) from error
+    if error.status == 403 and isinstance(error, UnknownHTTPResponseError):
+        raise RetryableError(
+            "notion_failed",
+            f"something before Notion answers 403 for {what}",
+            "see which proxy or firewall lies between; the next run tries again",
+        ) from error
     if error.status == 403 or (error.status == 404 and code == "object_not_found"):
         raise HiddenError(
             "notion_hidden",
@@ -246,7 +260,7 @@ def _all(fetch: Callable[[Json], Json], what: str) -> Iterator[Json]:
         following = answer.get("next_cursor")
         if not answer.get("has_more"):
             return
-        if not isinstance(following, str) or following in seen:
+        if not isinstance(following, str) or following in seen or len(seen) + 1 >= MOST_LISTED:
             raise PermanentError("notion_endless", f"{what} does not end", "")
         seen.add(following)
         cursor = {"start_cursor": following}

@@ -26,6 +26,8 @@ from worker.settings import Settings
 TAKEN = ("image", "file", "pdf")
 """Kinds that text can come of."""
 
+LONGEST_FRAGMENT = 500
+
 AGAIN_IN = 3600.0
 """Seconds until a file that could not be had for the moment is asked for again."""
 
@@ -77,7 +79,7 @@ def take_files(
         if key is None:
             continue
         name = one.name if PurePath(one.name).suffix else file_name(one.url) or one.name or one.kind
-        enclosure = Enclosure(key, f"{uri}#{quote(key, safe='')}", name, None, version)
+        enclosure = Enclosure(key, f"{uri}#{_fragment(key)}", name, None, version)
         if known.get(key) != version:
             path = folder / str(number)
             try:
@@ -116,6 +118,12 @@ def _key(media: Media) -> str:
     if media.place:
         return f"{media.place}/{media.name or file_name(media.url)}"
     return hashlib.sha256(version_of(media).encode()).hexdigest()[:32]
+
+
+def _fragment(key: str) -> str:
+    """What tells the file's uri from those of the others; a very long name by its hash, for the sake of the index."""
+    quoted = quote(key.encode("utf-8", "replace"), safe="")
+    return quoted if len(quoted) <= LONGEST_FRAGMENT else hashlib.sha256(quoted.encode()).hexdigest()
 
 
 def _fetch(media: Media, settings: Settings, path: Path, renewed: Callable[[], str | None]) -> None:

@@ -43,11 +43,12 @@ _SILENT = ("empty-block", "table_of_contents", "breadcrumb", "colgroup", "col")
 _STAR, _TILDE = "\ufdd0", "\ufdd1"  # not characters, so in no text
 _TOKEN = re.compile(
     r"\\(?P<escaped>.)"
-    r"|(?P<fence>`+)(?P<code>.+?)(?<!`)(?P=fence)(?!`)"
-    r"|\$(?P<tick>`+)(?P<math>.+?)(?<!`)(?P=tick)\$"
+    r"|(?P<fence>`++)(?P<code>.+?)(?<!`)(?P=fence)(?!`)"
+    r"|(?P<ticks>`++)"
+    r"|\$(?P<tick>`++)(?P<math>(?:(?!\$`).)+?)(?<!`)(?P=tick)\$"
     r"|\$(?P<formula>(?:\\.|[^$\\])+)\$"
     r"|(?P<break><br\s*/?>)"
-    r"|<mention-(?P<kind>[a-z-]+)(?P<attributes>[^<>]*?)(?:/>|>(?P<name>.*?)</mention-(?P=kind)>)"
+    r"|<mention-(?P<kind>[a-z-]+)(?P<attributes>[^<>]*?)(?:/>|>(?P<name>(?:(?!<mention-).)*?)</mention-(?P=kind)>)"
     r"|(?P<tag></?(?:span|u|sub|sup)(?:\s[^<>]*)?>)"
     r"|\]\((?P<url>(?:[^\s()\\]|\\.|\([^\s()]*\))*)\)"
     r"|\[\^(?P<source>[^\[\]\s]+)\]"
@@ -84,6 +85,8 @@ def _token(found: re.Match[str]) -> str:
         return code_span(code)
     if (math := found["math"] or found["formula"]) is not None:
         return f"${code_span(math)}$"
+    if found["ticks"]:  # a mark that is never closed
+        return found[0]
     if found["break"]:
         return BREAK
     if found["kind"]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.errors import PermanentError
 from worker.connectors.contract import Document, Gone, Known, Surroundings, Unchanged, Visit
 from worker.connectors.notion.ancestry import Ancestry
 from worker.connectors.notion.api import HiddenError, NoSuchCallError, NotionApi, RefusedError
@@ -83,6 +84,12 @@ class Visitor:
                 return Gone("in the trash of Notion", at_once=True)
             self._ancestry.remember(page)
             if self._roots and not self._ancestry.below(page, self._roots):
+                if self._ancestry.is_refused(page):
+                    raise PermanentError(
+                        "notion_unplaced",
+                        "Notion does not tell where the page is, so not whether it is below a root of this sync",
+                        "add the page itself to roots, or move it",
+                    )
                 return Gone("not below any of the roots of this sync", at_once=True)
             edited = str(page.get("last_edited_time") or "")
             version = edited if _settled(edited, read_at) else None

@@ -29,11 +29,12 @@ log = logging.getLogger(__name__)
 
 PERMANENT = (301, 308)
 _DISALLOWED = "robots.txt does not allow it"
+_EXCLUDED = "the settings exclude it"
 _NOINDEX = "it asks not to be indexed (noindex)"
 
 
 class _DisallowedError(Exception):
-    """An address on the way to the page may not be fetched."""
+    """An address on the way to the page may not be fetched, for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,14 @@ class WebConnector:
         to forbid it, and where the settings exclude it.
         """
         if not self._wanted(key):
-            return Gone("the settings exclude it", unwanted=True)
+            return Gone(_EXCLUDED, unwanted=True)
         # Of one that was missing it is not known what is left in the index.
         before = _State() if known is not None and known.missing else _State.of(known)
         path = folder / "content"
         try:
             reply, uri = self._follow(key, before, path)
-        except _DisallowedError:
-            return Gone(_DISALLOWED, unwanted=True)
+        except _DisallowedError as error:
+            return Gone(str(error), unwanted=True)
         except PermanentError as error:
             if error.code != "fetch_gone":
                 raise
@@ -139,6 +140,8 @@ class WebConnector:
         final = str(reply.url)
         said = canonical_link(reply.links) or head.canonical
         canonical = canonical_of(said, fold(final), self._config.hosts) or ""
+        if not self._wanted(canonical):  # it would have another page under an address that is left out
+            canonical = ""
         return self._read(key, known, before, reply, canonical, canonical or uri, found, path)
 
     def cursor(self) -> Mapping[str, Any]:
@@ -179,7 +182,11 @@ class WebConnector:
     def _wanted(self, key: str) -> bool:
         path = urlsplit(key).path
         included = not self._config.include or any(fnmatchcase(path, one) for one in self._config.include)
-        return included and not any(fnmatchcase(path, one) for one in self._config.exclude)
+        return included and not self._excluded(key)
+
+    def _excluded(self, url: str) -> bool:
+        path = urlsplit(url).path
+        return any(fnmatchcase(path, one) for one in self._config.exclude)
 
     def _follow(self, key: str, before: _State, path: Path) -> tuple[Reply, str]:
         """The page, in `path` unless it is as before, and the uri that redirects give it.
@@ -193,7 +200,9 @@ class WebConnector:
         while str(url) not in seen and len(seen) <= MAX_REDIRECTS:
             seen.add(str(url))
             if not self._allowed(url):
-                raise _DisallowedError
+                raise _DisallowedError(_DISALLOWED)
+            if self._excluded(fold(str(url))):
+                raise _DisallowedError(_EXCLUDED)
             # Without its body, nothing can be said of a page that has got another uri.
             conditional = str(url) == before.final and (before.canonical or uri) == before.uri
             reply = self.client.request(url, path, validators=before.validators() if conditional else None)

@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import feedparser
+from feedparser.encodings import convert_to_utf8
 from lxml import etree
 
 from pipelines.errors import PermanentError
 
 MOST_BYTES = 10 * 2**20
 DEEPEST = 100
+
+_ENTITY = b"<!ENTITY"
 
 
 def entries_of(data: bytes, url: str, content_type: str = "") -> Iterator[tuple[str, str | None]]:
@@ -29,10 +32,16 @@ def entries_of(data: bytes, url: str, content_type: str = "") -> Iterator[tuple[
     Raises:
         PermanentError: `feed_unusable`: it is no feed.
     """
-    _check_depth(data, url)
     told = {"content-location": url, "content-type": content_type or "application/xml"}
-    # As a file: anything else might be taken for the name of one, or for an address to fetch.
-    found = feedparser.parse(io.BytesIO(data), response_headers=told, sanitize_html=False)
+    try:
+        _check_depth(data, url)
+        _check_entities(data, told, url)
+        # As a file: anything else might be taken for the name of one, or for an address to fetch.
+        found = feedparser.parse(io.BytesIO(data), response_headers=told, sanitize_html=False)
+    except PermanentError:
+        raise
+    except Exception as error:  # of a parser that anybody's bytes were given to
+        raise PermanentError("feed_unusable", f"{url} cannot be read as a feed", "have the feed corrected") from error
     if not found.version:
         raise PermanentError(
             "feed_unusable", f"{url} is neither RSS nor Atom", "give the address of the feed itself"
@@ -68,6 +77,12 @@ def _check_depth(data: bytes, url: str) -> None:
     parser.feed(data)
     if depth.too_deep:
         raise PermanentError("feed_unusable", f"{url} is no feed: its elements lie too deep in each other", "")
+
+
+def _check_entities(data: bytes, told: dict[str, str], url: str) -> None:
+    """`feedparser` lets entities be declared that hold text, so that a small file may say a gigabyte."""
+    if _ENTITY in convert_to_utf8(told, data, {}):
+        raise PermanentError("feed_unusable", f"{url} is no feed: it declares entities", "")
 
 
 def _version(entry: Any) -> str | None:

@@ -19,7 +19,12 @@ from worker.connectors.web.client import Client
 MOST_BYTES = 500 * 2**10
 MOST_DELAY = 60.0
 KEPT_SECONDS = 86_400.0
+MOST_KEPT_BYTES = 8 * MOST_BYTES
+"""Of robots.txt of all hosts together; read, they take some forty times as much memory."""
+
 KEPT_ERROR_SECONDS = 600.0
+LEAST_SIZE = 500
+"""Bytes that the rules of a host count as, even where there are none."""
 
 _ABSENT = ("fetch_gone", "fetch_denied", "fetch_unusable")
 _TOKEN = re.compile(r"[A-Za-z_-]+")
@@ -30,6 +35,7 @@ class _Rules:
     """Of one origin: what it says, or why that cannot be known now."""
 
     since: datetime
+    size: int = 0
     said: Protego | None = None
     error: RetryableError | None = None
 
@@ -70,7 +76,7 @@ class Robots:
         origin = f"{url.scheme}://{host_of(url)}"
         known = self._rules.get(origin)
         if known is None or not known.hold(self._clock()):
-            known = self._rules[origin] = self._ask(origin)
+            known = self._keep(origin, self._ask(origin))
             if known.said is not None:
                 delay = known.said.crawl_delay(self.token)
                 self._client.slow_down(url, min(delay or 0.0, MOST_DELAY))
@@ -81,18 +87,30 @@ class Robots:
         assert known.said is not None
         return known.said
 
+    def _keep(self, origin: str, rules: _Rules) -> _Rules:
+        """Keep these, and as many of the others as there is room for, the newest first."""
+        self._rules.pop(origin, None)
+        self._rules[origin] = rules
+        left = sum(one.size for one in self._rules.values()) - MOST_KEPT_BYTES
+        for oldest in list(self._rules)[:-1]:
+            if left <= 0:
+                break
+            left -= self._rules.pop(oldest).size
+        return rules
+
     def _ask(self, origin: str) -> _Rules:
         try:
-            return _Rules(self._clock(), said=Protego.parse(self._read(httpx.URL(f"{origin}/robots.txt"))))
+            text = self._read(httpx.URL(f"{origin}/robots.txt"))
+            return _Rules(self._clock(), LEAST_SIZE + len(text), said=Protego.parse(text))
         except RetryableError as error:
             told = RetryableError(error.code, f"robots.txt: {error.cause}", error.remedy, retry_after=error.retry_after)
             told.__cause__ = error
-            return _Rules(self._clock(), error=told)
+            return _Rules(self._clock(), LEAST_SIZE, error=told)
         except PermanentError as error:
             if error.code not in _ABSENT:
                 raise
             # RFC 9309, 2.3.1.2 and 2.3.1.3: where there is none, or none that can be come to, nothing is closed.
-            return _Rules(self._clock(), said=Protego.parse(""))
+            return _Rules(self._clock(), LEAST_SIZE, said=Protego.parse(""))
 
     def _read(self, url: httpx.URL) -> str:
         with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:

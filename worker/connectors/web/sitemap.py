@@ -19,6 +19,7 @@ from lxml import etree
 
 from pipelines.errors import PermanentError
 from worker.connectors.web.feed import entries_of
+from worker.unpacking import GZIP, Unpacking
 
 MOST_ENTRIES = 50_000
 MOST_BYTES = 52_428_800
@@ -134,16 +135,13 @@ def _plain(path: Path) -> Iterator[bytes]:
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    unpacking = Unpacking(GZIP)
     try:
         for packed in _plain(path):
-            while packed and not unpack.eof:
-                if piece := unpack.decompress(packed, _PIECE):
-                    yield piece
-                packed = unpack.unconsumed_tail
+            yield from unpacking.unpack(packed)
     except zlib.error as error:
         raise _unusable("the sitemap is damaged: it cannot be unpacked") from error
-    if not unpack.eof:
+    if not unpacking.whole:
         raise _unusable("the sitemap breaks off")
 
 

@@ -6,6 +6,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urljoin, urlsplit
@@ -20,6 +21,8 @@ from worker.connectors.web.sitemap import MOST_BYTES, Entry, read_sitemap, versi
 MOST_NESTED = 3
 """Levels of sitemaps; the protocol has two, an index and what it names."""
 MOST_FILES = 50_000
+MOST_PAGES = 1_000_000
+"""Of all sitemaps together. A listing keeps the address of each in memory, and each would become a document."""
 
 Failure = PermanentError | RetryableError
 
@@ -62,6 +65,7 @@ class Sitemaps(WebConnector):
                 yield told(error, url)
         seen: set[str] = set()
         good = 0
+        cut = False
         while pending and len(seen) < MOST_FILES:
             one = pending.popleft()
             if one.url in seen:
@@ -72,13 +76,19 @@ class Sitemaps(WebConnector):
                 errors.append(failure)
                 yield told(failure, one.url)
             good += failure is None or bool(entries)
-            yield from self._items(self._pages(one, entries))
+            yield from islice(self._items(self._pages(one, entries)), MOST_PAGES - len(self._listed))
+            if len(self._listed) >= MOST_PAGES:
+                yield Incomplete(f"there are more than {MOST_PAGES:,} pages")
+                break
             for child in entries:
+                if child.kind == "sitemap" and len(seen) + len(pending) >= MOST_FILES:
+                    cut = True
+                    break
                 if child.kind == "sitemap":
                     refusal = self._add(child, one, pending)
                     if refusal:
                         yield Incomplete(f"{child.location}: {refusal}")
-        if pending:
+        if cut or (pending and len(seen) >= MOST_FILES):
             yield Incomplete(f"there are more than {MOST_FILES:,} sitemaps")
         if errors and not good:
             raise errors[0]
