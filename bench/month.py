@@ -59,7 +59,7 @@ class Figures:
         lost, stale, wrong: pages missing or old after a quiet period; pages that left the index while they were there.
         checks: quiet periods after which all was compared.
         answers_that_failed: by status, those of pages that are not there left out.
-        embedded: texts; `idle`: of them at night, when all had been brought in step.
+        embedded: texts; `idle`: of them in runs before which index and workspace agreed.
     """
 
     events: Counter[str] = field(default_factory=Counter)
@@ -268,6 +268,7 @@ class Month:
         before, embedded = set(self.house.index()), self.house.embedder.texts
         truth = {page_uri(plain_id(page) or "") for page in self.world.truth()}
         changed, self._changed = len(self._changed), set()
+        in_step = quiet and not any(self._differences())
         full = self._full_is_due()
         if not self.house.work(later=0):
             self.figures.runs["waited"] += 1
@@ -281,7 +282,7 @@ class Month:
         self.figures.least += changed + (2 * pages if full else 1)
         still = {page_uri(plain_id(page) or "") for page in self.world.truth()}
         self.figures.wrong += sorted((before - set(self.house.index())) & truth & still)
-        if quiet and self.house.now.hour > QUIET[1]:
+        if in_step:
             self.figures.idle += self.house.embedder.texts - embedded
 
     def _full_is_due(self) -> bool:
@@ -290,6 +291,12 @@ class Month:
 
     def _compare(self) -> None:
         self.figures.checks += 1
+        lost, stale = self._differences()
+        self.figures.lost += lost
+        self.figures.stale += stale
+
+    def _differences(self) -> tuple[list[str], list[str]]:
+        """Pages that are missing in the index; pages that it has though they are gone, or has in another wording."""
         titles = dict(
             self.connection.execute(
                 "select s.uri, min(d.metadata ->> 'title') from documents d join sources s on s.id = d.source_id"
@@ -298,12 +305,12 @@ class Month:
         )
         found = self.house.index()
         truth = {page_uri(plain_id(page) or ""): said for page, said in self.world.truth().items()}
-        self.figures.lost += sorted(set(truth) - set(found))
-        self.figures.stale += sorted(set(found) - set(truth))
+        stale = sorted(set(found) - set(truth))
         for uri in set(truth) & set(found):
             marks = set(MARK.findall(" ".join(truth[uri].texts)))
             if set(MARK.findall(found[uri])) != marks or titles[uri] != truth[uri].title:
-                self.figures.stale.append(uri)
+                stale.append(uri)
+        return sorted(set(truth) - set(found)), stale
 
 
 class Meddled:

@@ -310,6 +310,43 @@ def test_everything_is_listed_although_search_is_not_exhaustive(place: Place) ->
     assert place.server.counts["pages.markdown"] == 0
 
 
+def test_a_page_that_search_never_names_is_found_when_it_is_shared_again(place: Place) -> None:
+    above = place.world.create_page(None, "Above")
+    page = place.world.create_page(above, "Below")
+    place.world.unsearchable.add(page)
+    place.world.manual.advance(3600)
+    assert key_of(page) in place.run(full=True)[0]
+    place.world.unshare(page)
+    del place.known[key_of(page)]  # forgotten once that is confirmed
+    for _ in range(3):
+        place.world.manual.advance(3600)
+        assert key_of(page) not in place.run(full=True)[0]
+    place.world.share(page)
+    place.world.manual.advance(3600)
+    assert key_of(page) in place.run(full=True)[0]
+
+
+def test_pages_that_are_not_there_are_asked_for_in_turns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.connectors.notion.listing.MOST_ABSENT", 2)
+    above = place.world.create_page(None, "Above")
+    below = [place.world.create_page(above, f"Below {at}") for at in range(5)]
+    place.world.manual.advance(3600)
+    place.run(full=True)
+    for page in below:
+        place.world.unshare(page)
+        del place.known[key_of(page)]
+    place.run(full=True)
+    asked = []
+    for _ in range(3):
+        place.world.manual.advance(3600)
+        place.server.requests_log.clear()
+        place.run(full=True)
+        paths = " ".join(call.path.replace("-", "") for call in place.server.requests_log)
+        asked.append({key_of(page) for page in below if key_of(page) in paths})
+    assert [len(one) for one in asked] == [2, 2, 2]
+    assert asked[0] | asked[1] | asked[2] == {key_of(page) for page in below}
+
+
 def test_changes_are_listed(place: Place) -> None:
     world = place.world
     pages = [world.create_page(None, f"Page {at}") for at in range(130)]

@@ -28,8 +28,9 @@ OVERLAP = timedelta(minutes=10)
 
 LEAVES = "!gone"
 
-ABSENT = timedelta(days=1)
-"""How long a page that was known below another, and is not there, is not asked for again."""
+MOST_ABSENT = 100
+"""Pages known below others that were not there the last time: so many are asked for again by a listing of everything,
+in turns. They stand in what the page above said when it was last read, and it may not be edited for years."""
 
 Found = Generator[Item | Incomplete]
 
@@ -41,7 +42,7 @@ class Listing:
         held: the page object behind the item that was given last.
         named: ids of the pages that were named.
         newest: the latest edit that search told of, ISO 8601; empty where the search was not read to its end.
-        absent: pages known below others that were not there, each with the time when that was found out.
+        absent: pages known below others that were not there, each with the time when they were last asked for.
     """
 
     def __init__(
@@ -53,8 +54,7 @@ class Listing:
         since: str,
         absent: Mapping[str, str],
     ) -> None:
-        limit = stamp(surroundings.clock() - ABSENT)
-        self.absent = {page: when for page, when in absent.items() if when > limit}
+        self.absent = dict(absent)
         self.held: tuple[str, Json] | None = None
         self.named: set[str] = set()
         self.newest = ""
@@ -80,11 +80,19 @@ class Listing:
         yield from self._of_roots("")
         yield from self._searched("")
         yield from self._of_shared_sources()
+        absent, self.absent = self.absent, {}
+        later: set[str] = set()
         for known in self._surroundings.known():
-            children = known.state.get("children") or ()
-            self._pages_below.extend(child for child in children if child not in self.absent)
+            for child in known.state.get("children") or ():
+                if child in absent:
+                    later.add(child)
+                else:
+                    self._pages_below.append(child)
             self._databases_below.extend(known.state.get("databases") or ())
             yield from self._below()
+        in_turns = sorted(later, key=lambda page: absent[page])
+        self.absent |= {page: absent[page] for page in in_turns[MOST_ABSENT:]}
+        self._pages_below.extend(in_turns[:MOST_ABSENT])
         yield from self._below()
 
     def changes(self) -> Found:
