@@ -232,13 +232,18 @@ class Month:
         return self.random.choice([one for one in living if one not in parents])
 
     def _elsewhere(self, page: str, living: list[str]) -> str:
-        below = {page}
+        """Where a page may move to: to any that is not below it."""
         for _ in living:
-            more = {one for one in living if self.world.nodes[one].parent.id in below} - below
-            if not more:
-                break
-            below |= more
-        return self.random.choice([one for one in living if one not in below] or [self._rows])
+            target = self.random.choice(living)
+            if not self._is_below(target, page):
+                return target
+        return self._rows
+
+    def _is_below(self, node: str, page: str) -> bool:
+        here = self.world.nodes.get(node)
+        while here is not None and here.id != page:
+            here = self.world.above(here)
+        return here is not None
 
     def _return(self) -> str:
         nodes = self.world.nodes.values()
