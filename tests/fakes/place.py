@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from worker.connectors.contract import (
     Absence,
+    Connector,
     Document,
     Enclosure,
     Gone,
@@ -69,7 +69,7 @@ class Place:
         del self.texts[key]
 
 
-class PlaceConnector:
+class PlaceConnector(Connector):
     """The connector to a `Place`."""
 
     def __init__(self, place: Place, surroundings: Surroundings) -> None:
@@ -122,17 +122,6 @@ class PlaceConnector:
     def pushed(self, event: Any) -> Sequence[str]:
         """The key that the event is."""
         return [event]
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return
 
     def _uri(self, key: str) -> str:
         return self._place.moved.get(key, self.uri_of(key))

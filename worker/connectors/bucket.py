@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import quote, unquote_plus
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from worker.connectors.config import SyncConfig
-from worker.connectors.contract import Absence, Document, Gone, Incomplete, Item, Known, Surroundings, Unchanged
+from worker.connectors.contract import (
+    Absence,
+    Connector,
+    Document,
+    Gone,
+    Incomplete,
+    Item,
+    Known,
+    Surroundings,
+    Unchanged,
+)
 from worker.object_store import ObjectStore, bucket_and_prefix, open_store
 from worker.watchers.ignore import Ignore
 
@@ -62,7 +71,7 @@ class BucketConfig(SyncConfig):
         return self
 
 
-class Bucket:
+class Bucket(Connector):
     """See `Connector`."""
 
     absence: ClassVar[Absence] = "gone"
@@ -95,10 +104,6 @@ class Bucket:
             return Unchanged(version=unless)
         return Document(place, _file_name(key), self.uri_of(key), version=found.version)
 
-    def cursor(self) -> Mapping[str, Any]:
-        """Nothing to remember."""
-        return {}
-
     def uri_of(self, key: str) -> str:
         """The address of the object."""
         return f"{self._base}/{quote(key)}"
@@ -117,14 +122,6 @@ class Bucket:
     def close(self) -> None:
         """Give up connections."""
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _wanted(self, name: str) -> bool:
         path = PurePosixPath(name)

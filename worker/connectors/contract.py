@@ -12,12 +12,13 @@ A run may be killed at any moment; the next one does again whatever was not reco
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 from worker.settings import Settings
 
@@ -185,7 +186,7 @@ class Gone:
 Visit = Document | Unchanged | Gone
 
 
-class Connector(Protocol):
+class Connector(ABC):
     """A place that documents come from. Opened for one run, used by one thread, closed after it.
 
     Errors of `listing` and `visit`:
@@ -202,6 +203,7 @@ class Connector(Protocol):
     incremental: ClassVar[bool]
     """Whether a listing that names only what has changed since the last run costs less than a full one."""
 
+    @abstractmethod
     def listing(self, *, full: bool) -> Iterator[Item | Incomplete]:
         """What is there: everything, or where `incremental` and not `full` what may have changed.
 
@@ -209,6 +211,7 @@ class Connector(Protocol):
         Raising midway means that it is incomplete; what was named before counts.
         """
 
+    @abstractmethod
     def visit(self, key: str, known: Known | None, folder: Path) -> Visit:
         """Look at one document, and fetch it unless it is as it was.
 
@@ -218,8 +221,10 @@ class Connector(Protocol):
         """
 
     def cursor(self) -> Mapping[str, Any]:
-        """What the next run's `Surroundings.cursor` is to be if this one goes well, as JSON."""
+        """What the next run's `Surroundings.cursor` is to be if this one goes well, as JSON. Nothing by default."""
+        return {}
 
+    @abstractmethod
     def uri_of(self, key: str) -> str:
         """The uri that a document of this key gets where a push names it before any listing."""
 
@@ -228,12 +233,16 @@ class Connector(Protocol):
 
         A connector without events of its own gives none.
         """
+        return ()
 
     def close(self) -> None:
-        """Give up connections."""
+        """Give up connections; called when the `with` ends."""
+        return
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from pipelines.errors import RetryableError
 from worker.connectors.config import SyncConfig
-from worker.connectors.contract import Absence, Document, Gone, Incomplete, Item, Known, Surroundings, Unchanged
+from worker.connectors.contract import (
+    Absence,
+    Connector,
+    Document,
+    Gone,
+    Incomplete,
+    Item,
+    Known,
+    Surroundings,
+    Unchanged,
+)
 from worker.places import file_uri
 from worker.watchers.fingerprint import FileStat, fingerprint, unchanged
 from worker.watchers.ignore import Ignore
@@ -35,7 +44,7 @@ class FolderConfig(SyncConfig):
         return value.expanduser().absolute()
 
 
-class Folder:
+class Folder(Connector):
     """See `Connector`. Its keys are paths relative to the folder; the bytes stay where they are."""
 
     absence: ClassVar[Absence] = "gone"
@@ -105,21 +114,6 @@ class Folder:
     def uri_of(self, key: str) -> str:
         """The uri of the file."""
         return file_uri(self._root / key)
-
-    def pushed(self, event: Any) -> Sequence[str]:
-        """It has no events of its own."""
-        return ()
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _inodes(self) -> Mapping[str, bool]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import httpx
 
@@ -18,7 +17,7 @@ from worker.connectors.notion.listing import Listing, stamp, text_of
 from worker.connectors.notion.page import Visitor
 
 
-class NotionConnector:
+class NotionConnector(Connector):
     """Pages of Notion; `worker.connectors.contract.Connector` says what each method promises.
 
     A key is a page's id as 32 hex digits, its uri the address that stays the same over renames and moves.
@@ -70,14 +69,6 @@ class NotionConnector:
 
     def close(self) -> None:
         self.api.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def open_notion(

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from pipelines.errors import PermanentError, RetryableError
 from worker.addresses import Resolve, parse_url, resolve
-from worker.connectors.contract import Absence, Document, Gone, Incomplete, Item, Known, Surroundings, Unchanged, Visit
+from worker.connectors.contract import (
+    Absence,
+    Connector,
+    Document,
+    Gone,
+    Incomplete,
+    Item,
+    Known,
+    Surroundings,
+    Unchanged,
+    Visit,
+)
 from worker.connectors.web.canonical import canonical_of, fold
 from worker.connectors.web.client import Client
 from worker.connectors.web.config import WebConfig
@@ -74,7 +84,7 @@ class _State:
         return {name: value for name, value in found.items() if value}
 
 
-class WebConnector:
+class WebConnector(Connector):
     """What syncs of pages share. Keys are addresses in normal form.
 
     Attributes:
@@ -144,28 +154,9 @@ class WebConnector:
             canonical = ""
         return self._read(key, known, before, reply, canonical, canonical or uri, found, path)
 
-    def cursor(self) -> Mapping[str, Any]:
-        """See `Connector`."""
-        return {}
-
     def uri_of(self, key: str) -> str:
         """See `Connector`."""
         return key
-
-    def pushed(self, event: Any) -> Sequence[str]:
-        """The web tells of nothing."""
-        return ()
-
-    def close(self) -> None:
-        """There is nothing to give up: each request has a connection of its own."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _begin(self) -> None:
         """What a listing begins with."""
