@@ -34,6 +34,7 @@ class SyncHouse:
         config: SyncConfig,
         opener: Callable[[SyncConfig, Surroundings], Connector] = open_connector,
     ) -> None:
+        self.settings = settings
         self.connection = connection
         self.seconds = 0.0
         """How long the last run took, without the indexing."""

@@ -298,7 +298,8 @@ class Schedule:
 
     def _anew(self, turn: Turn | None) -> Turn | None:
         """Where the settings are others, what has changed since is no longer all that may be new."""
-        if turn is None or turn.recipe == self._syncs[turn.name].recipe:
+        config = self._syncs.get(turn.name) if turn is not None else None
+        if turn is None or config is None or turn.recipe == config.recipe:
             return turn
         return replace(turn, full=True, cursor={})
 
