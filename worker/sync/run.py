@@ -105,6 +105,11 @@ class Run:
         """Whether the listing named everything that it was to name."""
         return self._complete
 
+    @property
+    def _may_forget(self) -> bool:
+        """Whether the connector's own memory of what is gone will be kept: its cursor, at the end of a good run."""
+        return self._turn.listing and self._complete
+
     def look(self, keys: list[str]) -> None:
         """Visit documents that a push named, and act on it: what comes after may fail, and they are not named again."""
         for key in keys:
@@ -136,6 +141,7 @@ class Run:
             raise
         except Exception as error:
             failure = to_record(error)
+            self._complete = False
             log.warning(
                 "the listing of %s failed: %s", self._turn.name, said(str(failure)), exc_info=_unforeseen(error)
             )
@@ -175,7 +181,7 @@ class Run:
                 if hash(memory.key) in self._seen:
                     # Named but not there: forgotten, it would be new to the next run.
                     self._taker.missed(memory, version=version, remove=False, again_in=LONGEST_RETRY_SECONDS, now=now)
-                elif (now - memory.removed_at).total_seconds() >= self._config.confirm_after:
+                elif self._may_forget and (now - memory.removed_at).total_seconds() >= self._config.confirm_after:
                     self._taker.forget(memory)
                     self._counts["forgotten"] += 1
                 continue

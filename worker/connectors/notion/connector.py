@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import httpx
 
-from worker.connectors.contract import Absence, Connector, Document, Incomplete, Item, Known, Surroundings, Visit
+from worker.connectors.contract import Absence, Connector, Document, Gone, Incomplete, Item, Known, Surroundings, Visit
 from worker.connectors.notion.ancestry import Ancestry
 from worker.connectors.notion.api import NotionApi
 from worker.connectors.notion.config import NotionConfig
@@ -53,6 +53,8 @@ class NotionConnector(Connector):
         visit = self._visitor.visit(key, page, known, folder, glance=glance)
         if isinstance(visit, Document):
             self._listing.found_below(list(visit.state["children"]), list(visit.state["databases"]))
+        elif isinstance(visit, Gone):
+            self._listing.found_gone(key)
         return visit
 
     def cursor(self) -> Mapping[str, Any]:

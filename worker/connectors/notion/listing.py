@@ -29,8 +29,11 @@ OVERLAP = timedelta(minutes=10)
 LEAVES = "!gone"
 
 MOST_ABSENT = 100
-"""Pages known below others that were not there the last time: so many are asked for again by a listing of everything,
-in turns. They stand in what the page above said when it was last read, and it may not be edited for years."""
+"""Pages that are gone of which a listing of everything asks whether they are back, in turns: search need not say so,
+and neither need the page above."""
+
+MOST_KEPT = 10_000
+"""Pages that are gone of which so much is remembered."""
 
 Found = Generator[Item | Incomplete]
 
@@ -42,7 +45,7 @@ class Listing:
         held: the page object behind the item that was given last.
         named: ids of the pages that were named.
         newest: the latest edit that search told of, ISO 8601; empty where the search was not read to its end.
-        absent: pages known below others that were not there, each with the time when they were last asked for.
+        absent: pages that were not there, each with the time when they were last asked for.
     """
 
     def __init__(
@@ -75,23 +78,23 @@ class Listing:
         self._pages_below.extend(pages)
         self._databases_below.extend(databases)
 
+    def found_gone(self, page: str) -> None:
+        """Tell of a page that a visit did not find."""
+        self.absent[page] = stamp(self._surroundings.clock())
+
     def everything(self) -> Found:
         """All pages."""
         yield from self._of_roots("")
         yield from self._searched("")
         yield from self._of_shared_sources()
         absent, self.absent = self.absent, {}
-        later: set[str] = set()
         for known in self._surroundings.known():
-            for child in known.state.get("children") or ():
-                if child in absent:
-                    later.add(child)
-                else:
-                    self._pages_below.append(child)
+            children = known.state.get("children") or ()
+            self._pages_below.extend(child for child in children if child not in absent)
             self._databases_below.extend(known.state.get("databases") or ())
             yield from self._below()
-        in_turns = sorted(later, key=lambda page: absent[page])
-        self.absent |= {page: absent[page] for page in in_turns[MOST_ABSENT:]}
+        in_turns = sorted(absent.keys() - self.named, key=lambda page: (absent[page], page))
+        self.absent |= {page: absent[page] for page in in_turns[MOST_ABSENT:MOST_KEPT]}
         self._pages_below.extend(in_turns[:MOST_ABSENT])
         yield from self._below()
 
@@ -172,7 +175,7 @@ class Listing:
                     self.named.add(page)
                     found = self._retrieved(page)
                     if found is None or trashed(found):
-                        self.absent[page] = stamp(self._surroundings.clock())
+                        self.found_gone(page)
                     else:
                         self.absent.pop(page, None)
                     if found is not None:
