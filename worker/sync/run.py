@@ -156,8 +156,13 @@ class Run:
         for memory in self._memories.due(self._clock(), self._turn.begun_at):
             self._visit(memory.key, memory)
 
-    def settle(self) -> None:
-        """Act on what was found gone so far, unless it is too much to be true."""
+    def settle(self, *, broken_off: bool = False) -> None:
+        """Act on what was found gone so far, unless it is too much to be true.
+
+        Args:
+            broken_off: the run ends here, and not well.
+        """
+        self._complete &= not broken_off
         now = self._clock()
         found, self._gone = list(self._gone.values()), {}
         removing = [memory for memory, gone, _ in found if self._leaves(memory, gone, now)]

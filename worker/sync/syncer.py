@@ -217,7 +217,7 @@ class Syncer(Drain):
                         if torn is not None:
                             raise torn
                     except (UnavailableError, ConfigurationError):
-                        run.settle()  # what was seen to be gone before may be secret by now
+                        run.settle(broken_off=True)  # what was seen to be gone before may be secret by now
                         raise
                     finally:
                         report = run.report()
