@@ -326,6 +326,27 @@ def test_a_page_that_search_never_names_is_found_when_it_is_shared_again(place: 
     assert key_of(page) in place.run(full=True)[0]
 
 
+def test_a_page_that_comes_back_elsewhere_is_found_though_nobody_names_it(place: Place) -> None:
+    above, other = place.world.create_page(None, "Above"), place.world.create_page(None, "Other")
+    page = place.world.create_page(above, "Below")
+    place.world.unsearchable.add(page)
+    place.world.manual.advance(3600)
+    place.run(full=True)
+    place.world.trash(page)
+    with place.connector() as connector:
+        listed = [item for item in connector.listing(full=True) if isinstance(item, Item)]
+        assert isinstance(place.visit(connector, key_of(page)), Gone)
+        place.cursor = dict(connector.cursor())
+    del place.known[key_of(page)]
+    place.world.manual.advance(3600)
+    place.world.edit(above, markdown="It names no page any more.")
+    place.run(full=False)
+    place.world.move(page, other)
+    place.world.restore(page)
+    place.world.manual.advance(3600)
+    assert key_of(page) in place.run(full=True)[0], listed
+
+
 def test_pages_that_are_not_there_are_asked_for_in_turns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.connectors.notion.listing.MOST_ABSENT", 2)
     above = place.world.create_page(None, "Above")
