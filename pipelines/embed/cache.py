@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from pipelines.embed import Embedder
 from pipelines.embed.vectors import batches
 from pipelines.types import Chunk, EmbeddedChunk, Vector
 
@@ -18,6 +17,17 @@ class VectorStore(Protocol):
 
     def put(self, model: str, items: Mapping[bytes, Vector]) -> None:
         """Keep vectors for good; one that is known already may be left as it is."""
+
+
+class PassageEmbedder(Protocol):
+    """The part of an `Embedder` that documents need."""
+
+    @property
+    def model(self) -> str:
+        """See `Embedder.model`."""
+
+    def embed_documents(self, texts: Sequence[str]) -> list[Vector]:
+        """See `Embedder.embed_documents`."""
 
 
 class MemoryVectors:
@@ -37,10 +47,11 @@ class MemoryVectors:
 
 def embed_chunks(
     chunks: Sequence[Chunk],
-    embedder: Embedder,
+    embedder: PassageEmbedder,
     cache: VectorStore,
     *,
     progress: Callable[[int, int], None] | None = None,
+    admit: Callable[[Sequence[str]], object] = lambda texts: None,
     batch_texts: int = 256,
     batch_tokens: int = 100_000,
 ) -> list[EmbeddedChunk]:
@@ -51,6 +62,7 @@ def embed_chunks(
 
     Args:
         progress: called with the chunks that have a vector, and all chunks; first before any embedding.
+        admit: called with all texts that are missing, before the first is sent; what it raises ends the work.
 
     Returns:
         One a chunk, in the order of the chunks.
@@ -68,6 +80,7 @@ def embed_chunks(
             progress(sum(key in known for key in hashes), len(hashes))
 
     report()
+    admit(texts)
     for batch in batches(texts, batch_texts, batch_tokens):
         vectors = embedder.embed_documents([texts[index] for index in batch])
         fresh = dict(zip([keys[index] for index in batch], vectors, strict=True))

@@ -32,13 +32,20 @@ from pipelines.types import Vector
 
 DEFAULT_MODEL = "text-embedding-3-small"
 MOST_TEXTS, MOST_TOKENS = 2_048, 300_000  # OpenAI's limits for one request
+LONGEST_WAIT = 3_600.0  # seconds; a header that asks for more is asked again after that, which harms nobody
 
 _OWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
 _OWN_LIMIT = 8_191  # tokens; those models cut UTF-8 into tokens of a byte or more
 _MARGIN, _AROUND = 1.5, 4  # how far the estimate may be off for a model nobody knows; tokens put around a text
 
 _CHECK_ADDRESS = "check GRISTMILL_OPENAI_BASE_URL and GRISTMILL_OPENAI_MODEL"
+_NEW_KEY = (
+    "make the key valid again at the provider; or set another as GRISTMILL_OPENAI_API_KEY and restart gristmill up"
+)
 _CHECK_SERVER = "see whether it is up; documents wait and are finished when it is back"
+_SLOW = (
+    "see whether it is up; if it is slow, raise GRISTMILL_EMBED_TIMEOUT_SECONDS or lower GRISTMILL_EMBED_BATCH_TEXTS"
+)
 _NO_KEY = "none"  # servers of one's own often want no key, but the client insists on one
 _TOO_LONG = ("context length", "maximum context", "too long", "too many tokens", "input length", "max_tokens")
 _OURS = ("model", "dimensions", "encoding_format")  # parameters that no document has a part in
@@ -65,6 +72,8 @@ class OpenAIEmbedder:
         self._spec = spec
         self._name = spec.model or DEFAULT_MODEL
         self._where = spec.base_url or "OpenAI"
+        self.served: str | None = None
+        """Name under which the endpoint gave the last vectors; None before that, or where it tells none."""
 
     @property
     def model(self) -> str:
@@ -99,16 +108,21 @@ class OpenAIEmbedder:
         require_text(texts)
         most_texts = min(self._spec.batch_texts, MOST_TEXTS)
         most_tokens = min(self._spec.batch_tokens, MOST_TOKENS)
+        expected = self.__dict__.get("dimensions", self._spec.dimensions)
+        self.served = None
         vectors: list[Vector] = []
         for batch in batches(texts, most_texts, most_tokens):
             matrix = self._embed([texts[index] for index in batch])
-            self._check_dimensions(matrix.shape[1])
+            expected = expected or matrix.shape[1]
+            self._check_dimensions(matrix.shape[1], expected)
             vectors += normalise(matrix, self.model)
         return vectors
 
     def embed_query(self, text: str) -> Vector:
-        """See `Embedder.embed_query`."""
-        return self.embed_documents([text])[0]
+        """See `Embedder.embed_query`; `dimensions` is learnt from the first."""
+        vector = self.embed_documents([text])[0]
+        self.__dict__.setdefault("dimensions", len(vector))
+        return vector
 
     @cached_property
     def _client(self) -> openai.OpenAI:
@@ -119,8 +133,7 @@ class OpenAIEmbedder:
             max_retries=0,
         )
 
-    def _check_dimensions(self, found: int) -> None:
-        expected = self.__dict__.setdefault("dimensions", self._spec.dimensions or found)
+    def _check_dimensions(self, found: int, expected: int) -> None:
         if found != expected:
             raise ConfigurationError(
                 "embedding_dimensions",
@@ -147,16 +160,28 @@ class OpenAIEmbedder:
             raise self._refused(error, texts) from error
         except openai.APITimeoutError as error:
             cause = f"{self._where} did not answer within {self._spec.timeout:g} s"
-            raise UnavailableError("embedder_timeout", cause, _CHECK_SERVER) from error
+            raise UnavailableError("embedder_timeout", cause, _SLOW) from error
         except openai.APIConnectionError as error:
-            cause = f"{self._where} cannot be reached, or broke off: {error.__cause__ or error}"
-            raise UnavailableError("embedder_unreachable", self._clean(cause), _CHECK_SERVER) from error
+            refused = type(error.__cause__).__name__ == "ConnectError"  # httpx's, or that of the client's own copy
+            code = "embedder_unreachable" if refused else "embedder_broken_answer"
+            cause = f"{self._where} {'cannot be reached' if refused else 'broke off'}: {error.__cause__ or error}"
+            raise UnavailableError(code, self._clean(cause), _CHECK_SERVER) from error
         except (json.JSONDecodeError, AttributeError) as error:  # AttributeError: the client met HTML
             cause = f"the answer of {self._where} is no JSON, or was cut short"
             raise UnavailableError("embedder_broken_answer", cause, _CHECK_ADDRESS) from error
         except (openai.APIError, ValueError) as error:  # ValueError: no vectors, or no base64
             raise self._useless("is not what the protocol demands") from error
+        self._check_name(answer.model)
         return self._matrix(answer, len(texts))
+
+    def _check_name(self, name: object) -> None:
+        """Refuse vectors of two models in one answer; whether it is the right one, the index knows."""
+        if not isinstance(name, str) or not name.strip():
+            return
+        self.served = self.served or plain_name(name)
+        if plain_name(name) != self.served:
+            cause = f"{self._where} answers as {self._clean(name)} for {self._name}, and as {self.served}"
+            raise ConfigurationError("embedder_other_model", cause, _CHECK_ADDRESS)
 
     def _matrix(self, answer: CreateEmbeddingResponse, texts: int) -> NDArray[np.float32]:
         """The vectors in the order of the texts; the client has checked no type."""
@@ -181,19 +206,23 @@ class OpenAIEmbedder:
         wait = retry_after(error.response.headers.get("retry-after-ms"), error.response.headers.get("retry-after"))
         if status in (401, 403):
             cause = f"{self._where} refused the key (HTTP {status})"
-            return UnavailableError("embedder_unauthorised", cause, "set a valid GRISTMILL_OPENAI_API_KEY")
+            code = "embedder_unauthorised" if status == 401 else "embedder_forbidden"
+            return UnavailableError(code, cause, _NEW_KEY)
         if status == 429 and "insufficient_quota" in (error.code, error.type):
             cause = f"the account at {self._where} has no credit left (HTTP 429, insufficient_quota)"
             return UnavailableError("quota_exhausted", cause, "top it up; documents wait", retry_after=wait)
-        if status == 429:
+        # OpenAI says 429 as well of a request that is over the tokens of a whole minute.
+        too_large = status == 413 or (status == 429 and "too large" in said.lower())
+        if status == 429 and not too_large:
             cause = f"{self._where} asks to slow down (HTTP 429)"
             return UnavailableError("rate_limited", cause, "nothing to do: documents wait", retry_after=wait)
         if status in (408, 409, 425) or status >= 500:
             cause = f"{self._where} failed (HTTP {status}): {said}"
-            return UnavailableError("embedder_failed", cause, _CHECK_SERVER, retry_after=wait)
+            code = "embedder_overloaded" if status == 503 else "embedder_failed"
+            return UnavailableError(code, cause, _CHECK_SERVER, retry_after=wait)
         longest = max(texts, key=len)
         shown = f"{longest[:60]!r}… ({len(longest):,} characters)"
-        if status == 413 or error.code == "context_length_exceeded" or _mentions(said, _TOO_LONG):
+        if too_large or error.code == "context_length_exceeded" or _mentions(said, _TOO_LONG):
             cause = f"{self._where} finds a text too long for {self._name}: {shown}"
             if self.limit is None:
                 remedy = f"set GRISTMILL_EMBED_MAX_TOKENS to the most tokens that {self._name} takes, then retry"
@@ -220,7 +249,7 @@ def retry_after(milliseconds: str | None, header: str | None) -> float | None:
     """Seconds to wait as told by the headers `retry-after-ms` and `Retry-After` (RFC 9110: seconds, date).
 
     Returns:
-        At least 0; None where neither header is there and can be read.
+        From 0 to `LONGEST_WAIT`; None where neither header is there and can be read.
     """
     for value, unit in ((milliseconds, 1_000.0), (header, 1.0)):
         try:
@@ -228,12 +257,17 @@ def retry_after(milliseconds: str | None, header: str | None) -> float | None:
         except ValueError:
             continue
         if np.isfinite(seconds):
-            return max(0.0, seconds / unit)
+            return min(max(0.0, seconds / unit), LONGEST_WAIT)
     try:
         moment = parsedate_to_datetime(header or "")
     except ValueError:
         return None
-    return max(0.0, moment.timestamp() - time.time())
+    return min(max(0.0, moment.timestamp() - time.time()), LONGEST_WAIT)
+
+
+def plain_name(model: str) -> str:
+    """What a model is called without the path and the tag that servers and gateways put around the name."""
+    return model.strip().lower().removesuffix(":latest").rstrip("/").rsplit("/", 1)[-1]
 
 
 def open_embedder(spec: EmbedderSpec) -> OpenAIEmbedder:

@@ -50,6 +50,13 @@ Fault = Literal[
     "not_numbers",  # vectors of words
     "empty",  # vectors of no values
     "unnumbered",  # vectors without an index
+    "unauthorised",  # 401
+    "forbidden",  # 403
+    "refused",  # 400 about one text
+    "request_too_large",  # 429 of one request over a whole minute's tokens
+    "odd_base64",  # vectors that are cut within a number
+    "short_base64",  # vectors that are cut between two numbers
+    "other_model",  # right, but by another name
 ]
 
 
@@ -83,6 +90,7 @@ class OpenAIServer:
     Attributes:
         requests: bodies of all embedding requests, as they came.
         texts_embedded: number of texts in answers with status 200, whatever their worth.
+        curses: words, each with the fault that every request with a text that holds it is answered with.
     """
 
     def __init__(
@@ -94,6 +102,7 @@ class OpenAIServer:
         self.longest = longest
         self.requests: list[dict[str, Any]] = []
         self.texts_embedded = 0
+        self.curses: dict[str, Fault] = {}
         self._faults: deque[_Fault] = deque()
         self._lock = threading.Lock()
         self._released = threading.Event()
@@ -118,6 +127,11 @@ class OpenAIServer:
         fault = _Fault(kind, {name: value for name, value in headers.items() if value is not None})
         with self._lock:
             self._faults.extend([fault] * times)
+
+    def behave(self) -> None:
+        """Forget the faults that are left."""
+        with self._lock:
+            self._faults.clear()
 
     def release(self) -> None:
         """Let the answers go that `slow` holds back."""
@@ -151,7 +165,10 @@ class OpenAIServer:
         """Count a request; the fault to answer it with, if any."""
         with self._lock:
             self.requests.append(body)
-            return self._faults.popleft() if self._faults else None
+            if self._faults:
+                return self._faults.popleft()
+        cursed = [fault for word, fault in self.curses.items() if any(word in text for text in body["input"])]
+        return _Fault(cursed[0], {}) if cursed else None
 
     def count(self, texts: int) -> None:
         """Count texts that were answered."""
@@ -205,6 +222,15 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
                     self._error(500, "The server had an error", headers=fault.headers)
                 case "overloaded":
                     self._error(503, "Overloaded", headers=fault.headers)
+                case "unauthorised":
+                    self._error(401, "Incorrect API key provided", code="invalid_api_key")
+                case "forbidden":
+                    self._error(403, "Request blocked")
+                case "refused":
+                    self._error(400, "This input is not acceptable", param="input")
+                case "request_too_large":
+                    said = "Request too large on tokens per min (TPM): Limit 40000, Requested 99000"
+                    self._error(429, said, code="rate_limit_exceeded")
                 case _:
                     return False
             return True
@@ -234,7 +260,8 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
             data = data[::-1] if fault == "shuffled" else data
             usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
             server.count(len(texts))
-            answer = {"object": "list", "data": data, "model": body["model"], "usage": usage}
+            name = "other" if fault == "other_model" else body["model"]
+            answer = {"object": "list", "data": data, "model": name, "usage": usage}
             content = json.dumps(answer).encode()
             if fault == "html":
                 self._send(200, b"<html><body>please log in</body></html>", mime="text/html")
@@ -249,7 +276,8 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
         ) -> dict[str, Any]:
             shown: Any = [float(value) for value in vector]
             if body.get("encoding_format") == "base64":
-                shown = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+                cut = {"odd_base64": -2, "short_base64": -4}.get(fault or "")
+                shown = base64.b64encode(vector.astype("<f4").tobytes()[:cut]).decode()
             if fault == "bad_base64":
                 shown = "AAAAA"
             shown = ["one", "two"] if fault == "not_numbers" else [] if fault == "empty" else shown

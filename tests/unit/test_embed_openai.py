@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipelines.embed import Embedder, EmbedderSpec, open_embedder
-from pipelines.embed.openai_api import retry_after
+from pipelines.embed.openai_api import plain_name, retry_after
 from pipelines.errors import (
     ConfigurationError,
     GristmillError,
@@ -111,8 +111,8 @@ def test_blank_text_is_never_sent(server: OpenAIServer, text: str) -> None:
         ("rate_limit", UnavailableError, "rate_limited"),
         ("quota", UnavailableError, "quota_exhausted"),
         ("error", UnavailableError, "embedder_failed"),
-        ("overloaded", UnavailableError, "embedder_failed"),
-        ("truncated", UnavailableError, "embedder_unreachable"),
+        ("overloaded", UnavailableError, "embedder_overloaded"),
+        ("truncated", UnavailableError, "embedder_broken_answer"),
         ("cut_json", UnavailableError, "embedder_broken_answer"),
         ("html", UnavailableError, "embedder_broken_answer"),
         ("uneven_dimensions", RetryableError, "embedder_bad_answer"),
@@ -166,6 +166,10 @@ def test_retry_after_is_handed_on(
         ("1500", None, 1.5),
         (None, "-5", 0.0),
         (None, "Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        (None, "99999999", 3_600.0),
+        ("99999999999", "1", 3_600.0),
+        (None, "Fri, 31 Dec 9999 23:59:59 GMT", 3_600.0),
+        (None, "1e999", None),
     ],
 )
 def test_retry_after_headers(milliseconds: str | None, header: str | None, seconds: float | None) -> None:
@@ -194,6 +198,27 @@ def test_a_size_that_changes_is_refused(server: OpenAIServer) -> None:
     server.misbehave("wrong_dimensions")
     with pytest.raises(ConfigurationError, match="63 dimensions for m instead of 64"):
         embedder.embed_query("apple")
+
+
+def test_a_size_is_not_learnt_from_an_answer_that_may_be_wrong(server: OpenAIServer) -> None:
+    embedder = open_to(server)
+    server.misbehave("wrong_dimensions")
+    assert embedder.embed_documents(["apple"])[0].shape == (63,)
+    assert embedder.embed_documents(["apple"])[0].shape == (64,)
+
+
+def test_two_models_in_one_answer(server: OpenAIServer) -> None:
+    server.misbehave("other_model")
+    with pytest.raises(ConfigurationError) as caught:
+        open_to(server, batch_texts=1).embed_documents(["apple", "pear"])
+    assert caught.value.code == "embedder_other_model"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"), [("m", "m"), ("openai/M:latest", "m"), ("/models/bge-m3/", "bge-m3"), ("a:v1", "a:v1")]
+)
+def test_a_models_name_without_what_gateways_put_around_it(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
 
 
 def test_slow_endpoint(server: OpenAIServer) -> None:
