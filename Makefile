@@ -5,6 +5,9 @@ PYTHON ?= python3
 UPGRADE ?=
 # Of `make test`: more than cores, since many tests wait for processes. A worker has services of its own.
 WORKERS ?= 3
+# Of `make chaos` and `make soak`.
+SEED ?= 1
+MINUTES ?= 30
 N8N_KIT = ../shared/n8n-kit
 PY = .venv/bin/python
 COMPILE = .venv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
@@ -17,7 +20,7 @@ INSTALL = install() { \
 	$(PY) -m pip install --disable-pip-version-check "$$@"; \
 	}; install
 
-.PHONY: help demo test check lint bench n8n tesseract lock clean
+.PHONY: help demo test check lint bench chaos soak n8n tesseract lock audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +45,12 @@ lint: .venv/.dev ## style, format and types
 bench: .venv/.run tesseract ## measure: latency, throughput, retrieval quality
 	@$(PY) -m bench
 
+chaos: .venv/.dev ## kill everything again and again while it is used, and look for losses; SEED=n: another run
+	@$(PY) -m tests.chaos.chaos $(SEED)
+
+soak: .venv/.dev ## updates and questions for MINUTES=30, and what grows meanwhile: memory, connections, index
+	@$(PY) -m tests.chaos.soak --minutes $(MINUTES)
+
 n8n: .venv/.dev ## run the n8n workflows in a real n8n, which is installed once: 10-40 minutes, 3 GB
 	@if [ ! -x .n8n/bin/n8n ]; then \
 		if [ ! -f $(N8N_KIT)/setup.sh ]; then echo "gristmill: $(N8N_KIT)/setup.sh is needed and not there"; exit 1; fi; \
@@ -57,6 +66,20 @@ lock: .venv/.boot ## resolve the locks again; UPGRADE=--upgrade takes newer rele
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group pyproject.toml:dev -c requirements.lock -o requirements-dev.lock
 	@printf 'uv\nsetuptools>=77\n' | $(COMPILE) --no-annotate -c requirements.lock -o requirements-boot.lock -
+
+audit: .venv/.boot ## look up known vulnerabilities of all that the locks pin; needs the network
+	@for lock in requirements.lock requirements-dev.lock requirements-boot.lock; do \
+		report=.venv/audit-$$lock.json; rm -f $$report; \
+		if .venv/bin/uvx --quiet pip-audit --disable-pip --require-hashes --progress-spinner off --desc on \
+			--format json --output $$report -r $$lock 2>.venv/audit.log; then \
+			echo "gristmill: $$lock: no known vulnerability," \
+				"$$(grep -o skip_reason $$report | wc -l) packages could not be looked up"; \
+		elif [ -s $$report ]; then \
+			cat .venv/audit.log; echo "gristmill: $$lock: see $$report"; exit 1; \
+		else \
+			echo "gristmill: $$lock was not audited, the service does not answer: $$(tail -n 1 .venv/audit.log)"; \
+		fi; \
+	done
 
 clean: ## remove everything that make, the tests and the tools have made, .venv and .n8n too
 	@rm -rf .venv .n8n build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

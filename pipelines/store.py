@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ def swap(
     tenant: str,
     metadata: Mapping[str, Any],
     chunks: Sequence[EmbeddedChunk],
+    halfway: Callable[[], object] = lambda: None,
 ) -> Swapped:
     """Replace the chunks of one source. Call inside the transaction that holds the source's ledger row.
 
@@ -39,6 +40,7 @@ def swap(
 
     Args:
         metadata: put on every chunk, together with its page (`page_end` too where it ends on another) and section.
+        halfway: called when old chunks have gone or moved and new ones are not there yet, as tests want it.
     """
     old = connection.execute(
         "select id, content_hash, model from documents where source_id = %s order by chunk_index",
@@ -71,6 +73,7 @@ def swap(
                 """,
                 [{"id": row_id, **_columns(item.chunk, metadata)} for row_id, item in kept],
             )
+        halfway()
         if added:
             cursor.executemany(
                 """
@@ -104,6 +107,10 @@ def _columns(chunk: Chunk, metadata: Mapping[str, Any]) -> dict[str, Any]:
         facts["page_end"] = chunk.page_end
     if chunk.section:
         facts["section"] = " › ".join(chunk.section)
+    if chunk.hidden:
+        beside = metadata.get("hidden")  # what a caller has put there may be anything
+        told = {kind for kind in beside if isinstance(kind, str)} if isinstance(beside, list) else set()
+        facts["hidden_text"], facts["hidden"] = True, sorted(told.union(chunk.hidden))
     return {
         "index": chunk.index,
         "metadata": Jsonb(facts),
@@ -144,8 +151,14 @@ class PostgresVectors:
         return found
 
     def put(self, model: str, items: Mapping[bytes, Vector]) -> None:
-        """Remember vectors. In hash order, so that two writers of the same texts cannot deadlock."""
-        with self._connection.cursor() as cursor:
+        """Remember vectors, but none of a source that was erased meanwhile.
+
+        In hash order, so that two writers of the same texts cannot deadlock.
+        """
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            there = cursor.execute("select from sources where id = %s for key share", (self._source_id,)).fetchone()
+            if self._source_id is not None and there is None:
+                return
             cursor.executemany(
                 "insert into embedding_cache (model, text_hash, embedding) values (%s, %s, %b) on conflict do nothing",
                 [(model, key, PgVector(items[key])) for key in sorted(items)],

@@ -43,7 +43,7 @@ create table sources (
   check ((state = 'leased') = (token is not null))
 );
 
-create index sources_due on sources (next_at) where state in ('pending', 'leased');
+create index sources_due on sources (next_at, id) where state in ('pending', 'leased');
 create index sources_state on sources (state, updated_at);
 create index sources_location on sources (location) where location is not null;
 create index sources_parent on sources (parent_id) where parent_id is not null;

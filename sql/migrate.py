@@ -16,7 +16,7 @@ from importlib.resources import files
 import psycopg
 from psycopg import Connection, sql
 
-from pipelines.database import use_schema
+from pipelines.database import patient, use_schema
 from pipelines.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def migrate(
     """
     values = {"dimensions": str(dimensions), "language": language}
     done: list[str] = []
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(**patient(dsn), autocommit=True) as connection:
         connection.add_notice_handler(_log_notice)
         connection.execute("select pg_advisory_lock(%s)", (LOCK,))
         exists = connection.execute("select to_regnamespace(%s) is not null", (schema,)).fetchone()

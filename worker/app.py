@@ -12,6 +12,7 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_init, worker_process_init
 
 from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, SYNC_QUEUE, transport_options
+from worker.crash import arm_crash_points
 from worker.embedded import Services, find_services
 from worker.logs import configure_logging
 from worker.process import die_with_parent
@@ -112,6 +113,8 @@ def _prepare_pool(sender: Any = None, **_: Any) -> None:
 @worker_process_init.connect
 def _start_pool_process(**_: Any) -> None:
     die_with_parent()
+    settings = load_settings()
+    arm_crash_points(settings.home, settings.crash_at)
 
 
 def __getattr__(name: str) -> Celery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from celery import Celery
@@ -17,6 +18,9 @@ SYNC_QUEUE = "sync"
 WAKE_TASK = "gristmill.wake"
 OCR_TASK = "gristmill.ocr"
 SYNC_TASK = "gristmill.sync"
+REST_SECONDS = 5.0
+"""For how long a producer says nothing to a broker that did not answer, so that a thousand files do not wait each."""
+
 _TASKS = {INGEST_QUEUE: WAKE_TASK, OCR_QUEUE: OCR_TASK, SYNC_QUEUE: SYNC_TASK}
 
 
@@ -24,7 +28,8 @@ def transport_options(broker_url: str, *, visibility_timeout: float) -> dict[str
     """Options for this scheme of broker; others would refuse them.
 
     With a Redis-protocol broker, an unacknowledged message comes back after `visibility_timeout` seconds, looked for
-    every 5 s instead of every 100 s as by default.
+    every 5 s instead of every 100 s as by default. A broker that accepts connections and says nothing is given up after
+    3 s by whoever publishes, and after about 20 s by the workers, by their health checks.
     """
     if not broker_url.startswith(("redis", "rediss", "valkey", "sentinel")):
         return {}
@@ -33,7 +38,7 @@ def transport_options(broker_url: str, *, visibility_timeout: float) -> dict[str
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
         "socket_connect_timeout": 2,
-        "socket_timeout": 10,
+        "socket_timeout": 3,
     }
     if "+socket" not in broker_url:
         options["socket_keepalive"] = True
@@ -46,19 +51,23 @@ class Broker:
 
     def __init__(self, app: Celery) -> None:
         self._app = app
+        self._rests_until = 0.0
 
     def wake(self, count: int = 1, *, queue: str = INGEST_QUEUE) -> bool:
         """Tell the workers of a queue that there is work.
 
         Returns:
-            False if the broker cannot be reached: nothing is lost by that.
+            False if the broker cannot be reached, or could not a moment ago: nothing is lost by that.
         """
+        if time.monotonic() < self._rests_until:
+            return False
         try:
             with self._app.producer_or_acquire() as producer:
                 for _ in range(count):
                     self._app.send_task(_TASKS[queue], queue=queue, producer=producer, retry=False, ignore_result=True)
         except (OperationalError, OSError) as error:
             log.warning("the broker does not answer, the sweep will announce the work: %s", error)
+            self._rests_until = time.monotonic() + REST_SECONDS
             return False
         return True
 
@@ -70,5 +79,7 @@ class Broker:
                 return int(declared.message_count)
         except (OperationalError, OSError):
             return None
+        except self._app.connection().connection_errors:
+            return None  # the transport's own: Kombu wraps them where it connects, not while a call is under way
         except self._app.connection().channel_errors:
             return 0  # nobody has declared the queue yet

@@ -132,9 +132,12 @@ def delete_source(connection: Connection[Any], source_id: int) -> None:
 def move_children(connection: Connection[Any], source_id: int, old: str, new: str) -> None:
     """After a rename of their parent: children keep their rows and chunks, under uris that begin with the new one.
 
-    The caller has locked the parent's row.
+    Whoever works on one knows it by its old uri, and is fenced. Those that are deleted stay where they were, and belong
+    to whoever comes to be there. The caller has locked the parent's row.
     """
-    for row_id in _below(connection, source_id):
+    family = [source_id, *_below(connection, source_id)]
+    connection.execute("update sources set parent_id = null where parent_id = any(%s) and state = 'deleted'", (family,))
+    for row_id in family[1:]:
         values = {"id": row_id, "old": old, "new": new}
         connection.execute(
             "delete from sources where state = 'deleted' and (tenant, uri) ="
@@ -146,6 +149,7 @@ def move_children(connection: Connection[Any], source_id: int, old: str, new: st
             " where id = %(id)s",
             values,
         )
+        connection.execute(statements.FENCE, (row_id,))
         connection.execute(
             "update sources c set metadata = c.metadata || jsonb_build_object('parent_uri', p.uri)"
             " from sources p where p.id = c.parent_id and c.id = %(id)s",

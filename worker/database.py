@@ -15,6 +15,7 @@ from sql.migrate import migrate
 from worker.embedded import Services, find_services
 from worker.ledger import Ledger
 from worker.page_ranges import PageRanges
+from worker.pauses import Pauses
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ def open_ledger(settings: Settings, connection: Connection[Any]) -> Ledger:
         connection,
         tenant=settings.tenant,
         lease_seconds=settings.lease_seconds,
+        scouting_seconds=settings.lease_seconds + settings.embed_timeout_seconds,
         max_attempts=settings.max_attempts,
         backoff_seconds=settings.backoff_seconds,
         backoff_cap_seconds=settings.backoff_cap_seconds,
@@ -84,7 +86,7 @@ def embedder_spec(settings: Settings) -> EmbedderSpec:
 
 
 def prepare_database(settings: Settings, dsn: str) -> list[str]:
-    """Migrate, and make sure that index and settings mean the same embedding model.
+    """Migrate, make sure that index and settings mean the same embedding model, and end pauses: this is a new start.
 
     Returns:
         The names of the migrations applied.
@@ -104,10 +106,11 @@ def prepare_database(settings: Settings, dsn: str) -> list[str]:
     )
     with connect(dsn, schema=settings.schema_name) as connection:
         connection.execute(
-            "insert into index_models (model, dimensions) values (%s, %s) on conflict do nothing",
-            (embedder.model, dimensions),
+            "insert into index_models (model, dimensions, served) values (%s, %s, %s) on conflict do nothing",
+            (embedder.model, dimensions, getattr(embedder, "served", None)),
         )
         check_model(connection, embedder)
+        Pauses(connection, settings).try_now()
     return names
 
 

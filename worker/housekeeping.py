@@ -19,6 +19,7 @@ from worker.callbacks import forget_delivered
 from worker.content import open_spool
 from worker.database import open_database
 from worker.embedded import Services
+from worker.erase import finish_erasures
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ CHORES: tuple[tuple[float, Chore], ...] = (
     (600.0, sweep_spool),
     (600.0, forget_old_requests),
     (600.0, forget_old_callbacks),
+    (60.0, finish_erasures),
 )
 """What is done, and how many seconds apart at least."""
 

@@ -31,10 +31,13 @@ from pipelines.search import check_model
 from pipelines.sniff import CODE
 from pipelines.store import PostgresVectors
 from pipelines.types import Extracted
-from worker.children import spool_attachments
+from worker.children import child_uri, spool_attachments
 from worker.content import Content, content_of, open_spool
+from worker.crash import crash_point
 from worker.database import open_ledger, open_page_ranges
 from worker.drain import Drain, to_record
+from worker.guard import Guard
+from worker.kept_out import is_kept_out
 from worker.lease import FencedError, Pages, kept_lease
 from worker.ledger import Claim, Outcome
 from worker.page_ranges import OcrRecipe, Parked
@@ -102,6 +105,7 @@ class Ingester(Drain):
         super().__init__(settings)
         self._embedder = embedder
         self._parked = parked
+        self._spooled: list[str] = []
 
     def _check(self, connection: Connection[Any]) -> None:
         check_model(connection, self._embedder)
@@ -111,11 +115,15 @@ class Ingester(Drain):
         claim = ledger.claim()
         if claim is None:
             return False
+        crash_point("after_claim")
         began = time.monotonic()
+        self._spooled = []
+        guard = Guard(self._embedder, self._connected(), self._settings, claim)
         try:
-            note = self._ingest(claim)
+            note = self._ingest(claim, guard)
         except FencedError:
             log.info("dropped, no longer ours: %s", claim.uri)
+            self._unspool(claim)
         except psycopg.OperationalError:
             raise
         except Exception as error:
@@ -132,9 +140,24 @@ class Ingester(Drain):
             )
         else:
             log.info("%s in %.2f s: %s", note, time.monotonic() - began, claim.uri)
+        finally:
+            guard.settle()
         return True
 
-    def _ingest(self, claim: Claim) -> str:
+    def _unspool(self, claim: Claim) -> None:
+        """Take back what was put into the spool for a document that was erased meanwhile.
+
+        Not for others: somebody else may be about to name the same bytes.
+        """
+        there = self._connected().execute("select from sources where id = %s", (claim.id,)).fetchone()
+        if not self._spooled or there is not None:
+            return
+        try:
+            open_spool(self._settings).drop(self._connected(), self._spooled, before=time.time())
+        except GristmillError as error:
+            log.warning("left to the sweep of the spool: %s", error)
+
+    def _ingest(self, claim: Claim, guard: Guard) -> str:
         connection = self._connected()
         ledger = open_ledger(self._settings, connection)
         ranges = open_page_ranges(self._settings, connection)
@@ -166,7 +189,15 @@ class Ingester(Drain):
                 )
                 if found.awaiting:
                     return self._park(claim, content, digest, ocr_recipe, found.awaiting, lease.pages)
-                children = spool_attachments(claim.uri, found.attachments, open_spool(self._settings))
+                lease.check()
+                wanted_files = [
+                    one
+                    for one in found.attachments
+                    if not is_kept_out(connection, claim.tenant, child_uri(claim.uri, one.name))
+                ]
+                children = spool_attachments(claim.uri, wanted_files, open_spool(self._settings))
+                self._spooled = [child.location for child in children if child.location]
+            crash_point("after_extract")
             lease.check()
             is_code = found.mime == CODE
             chunks = chunk(
@@ -182,8 +213,9 @@ class Ingester(Drain):
             vectors = PostgresVectors(connection, claim.id)
             embedded = embed_chunks(
                 chunks,
-                self._embedder,
+                guard,
                 vectors,
+                admit=guard.admit,
                 batch_texts=self._settings.embed_batch_texts,
                 batch_tokens=self._settings.embed_batch_tokens,
             )
@@ -215,6 +247,7 @@ class Ingester(Drain):
         if claim.kind == "url":
             # Fetched once: all ranges, and whoever puts them together, read these very bytes.
             location = open_spool(self._settings).copy(content.path, content.name).name
+            self._spooled = [location]
         parked = Parked(claim.version, digest, ocr_recipe, location, content.name)
         pages = max(*awaiting, progress[1] if progress else 0)
         waiting = open_page_ranges(self._settings, self._connected()).park(claim, parked, awaiting, pages)

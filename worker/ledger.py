@@ -14,18 +14,21 @@ import random
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
+from psycopg import Connection, Rollback
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from pipelines.errors import GristmillError, RetryableError, UnavailableError
+from pipelines.errors import GristmillError, PausedError, RetryableError, UnavailableError
 from pipelines.store import Swapped, swap
 from pipelines.types import EmbeddedChunk
 from worker import ledger_statements as statements
 from worker.children import Child, delete_source, move_children, record_children
+from worker.crash import crash_point
+from worker.kept_out import is_kept_out, refusal
 from worker.places import file_name
 
 MOST_RETRY_AFTER = 7 * 86_400.0
@@ -43,7 +46,11 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A row under our lease."""
+    """A row under our lease.
+
+    Attributes:
+        scout: this claim finds out whether a pause is over: how many there were in a row; None: there is none.
+    """
 
     id: int
     tenant: str
@@ -61,6 +68,7 @@ class Claim:
     filename: str | None
     language: str | None
     depth: int
+    scout: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,7 @@ class Ledger:
         *,
         tenant: str = "default",
         lease_seconds: float = 30.0,
+        scouting_seconds: float = 90.0,
         max_attempts: int = 5,
         backoff_seconds: float = 2.0,
         backoff_cap_seconds: float = 600.0,
@@ -92,6 +101,7 @@ class Ledger:
         self.connection = connection
         self.tenant = tenant
         self._lease = lease_seconds
+        self._scouting = scouting_seconds
         self._max_attempts = max_attempts
         self._backoff = backoff_seconds
         self._backoff_cap = backoff_cap_seconds
@@ -120,6 +130,9 @@ class Ledger:
             filename: what people call it; None takes it from the uri.
             language: text search configuration; None detects it.
             force: raise the version even if the fingerprint is the same.
+
+        Raises:
+            PermanentError: `kept_out`: it was erased, and is not to come back.
         """
         values = {
             "tenant": self.tenant,
@@ -139,6 +152,8 @@ class Ledger:
         row = self.connection.execute(
             "select id, version from sources where tenant = %s and uri = %s", (self.tenant, uri)
         ).fetchone()
+        if row is None and is_kept_out(self.connection, self.tenant, uri):
+            raise refusal()
         if row is None:  # deleted for good between the two statements
             return self.record(
                 uri,
@@ -158,6 +173,9 @@ class Ledger:
         Args:
             settled: it counts as failed even if it is in the index, until it is recorded anew.
             state: of a document that is new: `failed`, or `deleted` where that is no fault.
+
+        Raises:
+            PermanentError: `kept_out`: it was erased, and is not to come back.
         """
         values = {
             "tenant": self.tenant,
@@ -170,7 +188,8 @@ class Ledger:
             "remedy": error.remedy,
         }
         row = self.connection.execute(statements.REFUSE, values).fetchone()
-        assert row is not None
+        if row is None:
+            raise refusal()
         return int(row[0])
 
     def well(self, source: int) -> None:
@@ -190,16 +209,21 @@ class Ledger:
         return True
 
     def rename(self, old: str, new: str, *, fingerprint: str | None = None) -> bool:
-        """Give a document a new uri; its chunks keep rows, ids and vectors. False if `old` was not there."""
+        """Give a document a new uri; its chunks keep rows, ids and vectors. False if `old` was not there.
+
+        Where what has the new uri is kept out, the document leaves the index.
+        """
         with self.connection.transaction():
             rows = self.connection.execute(
-                "select uri, id from sources where tenant = %s and (uri = %s and state <> 'deleted' or uri = %s)"
-                " order by id for update",
+                "select uri, id, state from sources where tenant = %s and uri in (%s, %s) order by id for update",
                 (self.tenant, old, new),
             ).fetchall()
-            found: dict[str, int] = dict(rows)
+            found: dict[str, int] = {uri: row_id for uri, row_id, state in rows if uri != old or state != "deleted"}
             if old not in found:
                 return False
+            if is_kept_out(self.connection, self.tenant, new):
+                delete_source(self.connection, found[old])
+                return True
             if new in found and new != old:
                 self.connection.execute("delete from sources where id = %s", (found[new],))
             self.connection.execute(statements.RENAME, {"id": found[old], "new": new, "fingerprint": fingerprint})
@@ -241,12 +265,21 @@ class Ledger:
     # --- workers -----------------------------------------------------------------------------------------------
 
     def claim(self) -> Claim | None:
-        """Take the oldest due document of any tenant under a lease; None where nothing is due."""
-        values = {"lease": self._lease, "holder": self._holder, "max_attempts": self._max_attempts}
-        with self.connection.transaction():
-            self.connection.execute(statements.BURY, values)
+        """Take the oldest due document of any tenant under a lease; None where nothing is due, or all wait."""
+        values = {
+            "lease": self._lease,
+            "scouting": self._scouting,
+            "holder": self._holder,
+            "max_attempts": self._max_attempts,
+        }
+        self.connection.execute(statements.BURY, values)
+        claim = None
+        with self.connection.transaction() as transaction:
             with self.connection.cursor(row_factory=class_row(Claim)) as cursor:
-                return cursor.execute(statements.CLAIM, values).fetchone()
+                claim = cursor.execute(statements.CLAIM, values).fetchone()
+            if claim is None:  # nobody became the scout either
+                raise Rollback(transaction)
+        return claim
 
     def renew(self, claim: Claim, *, pages_done: int | None = None, pages: int | None = None) -> bool:
         """Extend the lease and note progress. False when the claim no longer stands: stop working."""
@@ -281,7 +314,14 @@ class Ledger:
             }
             metadata["title"] = claim.metadata.get("title") or outcome.title or metadata["filename"]
             metadata["source_id"] = claim.id
-            swapped = swap(self.connection, source_id=claim.id, tenant=claim.tenant, metadata=metadata, chunks=chunks)
+            swapped = swap(
+                self.connection,
+                source_id=claim.id,
+                tenant=claim.tenant,
+                metadata=metadata,
+                chunks=chunks,
+                halfway=partial(crash_point, "mid_swap"),
+            )
             record_children(
                 self.connection,
                 claim.id,
@@ -306,6 +346,8 @@ class Ledger:
                 },
             )
             self.connection.execute(statements.FORGET_PAGES, (claim.id,))
+            crash_point("before_commit")
+        crash_point("after_commit")
         return swapped
 
     def commit_unchanged(self, claim: Claim) -> bool:
@@ -319,7 +361,10 @@ class Ledger:
     def fail(self, claim: Claim, error: GristmillError) -> str | None:
         """Record an attempt that ended in an error, and when the next one may start.
 
-        Unavailable dependencies never use up attempts. Returns the new state, None if the claim no longer stood.
+        Unavailable dependencies never use up attempts, and in a pause a document keeps its turn.
+
+        Returns:
+            The new state, None if the claim no longer stood.
         """
         waiting = isinstance(error, UnavailableError)
         if not isinstance(error, RetryableError):
@@ -336,6 +381,7 @@ class Ledger:
             "token": claim.token,
             "state": state,
             "forgive": 1 if waiting else 0,
+            "keep_turn": isinstance(error, PausedError),
             "delay": delay if state == "pending" else 0,
             "code": error.code,
             "cause": error.cause,
@@ -345,7 +391,7 @@ class Ledger:
             row = self.connection.execute(statements.FAIL, values).fetchone()
             if row == ("failed",):  # not where it is dead: what OCR has read may still be good
                 self.connection.execute(statements.FORGET_PAGES, (claim.id,))
-        return state if row else None
+        return row[0] if row else None
 
     def due(self, limit: int = 1000) -> int:
         """How many documents could be claimed now, counted up to `limit`."""

@@ -38,29 +38,44 @@ update sources set error_code = null, error_cause = null, error_remedy = null, u
 where id = %s and state = 'done' and error_code is not null
 """
 
-# A row whose last lease ran out without a word, once too often: whatever it holds kills its workers.
+# A row whose last lease ran out without a word, once too often: whatever it holds kills its workers. Not where an event
+# came meanwhile: what it holds now nobody has tried. Nor does anybody wait here for one who is about to commit.
 BURY = """
 update sources set state = 'dead', token = null, lease_until = null, holder = null, updated_at = now(),
   error_code = 'worker_died',
   error_cause = 'the worker died ' || attempts || ' times while working on this document',
   error_remedy = 'look into the log for its last attempt, then: gristmill retry'
-where state = 'leased' and lease_until < now() and attempts >= %(max_attempts)s
+where id = any(array(
+  select id from sources
+  where state = 'leased' and lease_until < now() and attempts >= %(max_attempts)s and version = leased_version
+  for update skip locked
+))
 """
 
+# The rows of `pauses` stand in everybody's way (sql/013_embedding_budget.sql). Of an embedding pause that ran out, the
+# first claim becomes the scout, and moves the end on for all others until it knows.
 CLAIM = """
+with scout as (
+  update pauses set until = now() + make_interval(secs => %(scouting)s)
+  where what = 'embedding' and until <= now()
+  returning strikes
+)
 update sources set
-  state = 'leased', token = gen_random_uuid(), leased_version = version, attempts = attempts + 1,
+  state = 'leased', token = gen_random_uuid(), leased_version = version,
+  attempts = case when state = 'leased' and version <> leased_version then 1 else attempts + 1 end,
   lease_until = now() + make_interval(secs => %(lease)s), holder = %(holder)s, pages_done = null, updated_at = now()
 where id = (
   select id from sources
-  where (state = 'pending' and next_at <= now())
-     or (state = 'leased' and lease_until < now() and attempts < %(max_attempts)s)
+  where ((state = 'pending' and next_at <= now())
+     or (state = 'leased' and lease_until < now() and (attempts < %(max_attempts)s or version <> leased_version)))
+    and not exists (select from pauses where what = 'budget' and until > now())
+    and (exists (select from scout) or not exists (select from pauses where what = 'embedding'))
   order by next_at, id
   limit 1
   for update skip locked
 )
 returning id, tenant, uri, kind, version, attempts, delays, token, content_hash, recipe, done_version, metadata,
-  location, filename, language, depth
+  location, filename, language, depth, (select strikes from scout) as scout
 """
 
 RENEW = """
@@ -99,7 +114,9 @@ update sources set
   state = case when version <> leased_version then 'pending' else %(state)s end,
   attempts = case when version <> leased_version then 0 else attempts - %(forgive)s end,
   delays = case when version <> leased_version then 0 else delays + 1 end,
-  next_at = case when version <> leased_version then now() else now() + make_interval(secs => %(delay)s) end,
+  next_at = case when version <> leased_version then now()
+                 when %(keep_turn)s then next_at
+                 else now() + make_interval(secs => %(delay)s) end,
   token = null, lease_until = null, holder = null,
   error_code = %(code)s, error_cause = %(cause)s, error_remedy = %(remedy)s, updated_at = now()
 where id = %(id)s and token = %(token)s
@@ -134,6 +151,13 @@ update sources set uri = %(new)s, fingerprint = coalesce(%(fingerprint)s, finger
 where id = %(id)s
 """
 
+# Whoever works on it knows it by another uri.
+FENCE = """
+update sources set state = 'pending', attempts = 0, delays = 0, next_at = now(),
+  token = null, lease_until = null, holder = null
+where id = %s and state = 'leased'
+"""
+
 RETRY = """
 update sources set version = version + 1, state = 'pending', attempts = 0, delays = 0, next_at = now(),
   event_at = now(), updated_at = now()
@@ -155,7 +179,8 @@ VISIT_AGAIN = "update synced set check_at = visited_at where source_id = any(%s)
 DUE = """
 select count(*) from (
   select from sources
-  where (state = 'pending' and next_at <= now()) or (state = 'leased' and lease_until < now())
+  where ((state = 'pending' and next_at <= now()) or (state = 'leased' and lease_until < now()))
+    and not exists (select from pauses where until > now())
   limit %s
 ) due
 """

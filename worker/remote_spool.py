@@ -31,6 +31,9 @@ FRESH_SECONDS = KEEP_SECONDS / 4
 """What was kept so lately need not be kept anew: its age is far from the sweep's, even where clocks differ by the 15
 minutes that S3 allows."""
 
+CLOCKS_SECONDS = 5.0
+"""By how much the clock of the store may be ahead of ours without anything being kept for it."""
+
 SWEEP_SECONDS = 3600.0
 EVICT_SECONDS = 600.0
 BATCH = 500
@@ -107,6 +110,15 @@ class RemoteSpool:
                         self._store.remove(one.name)
                         count += 1
         return count
+
+    def drop(self, name: str, *, before: float) -> int | None:
+        """Remove an object that was written before a time, in seconds since the epoch; its size, None if it stays."""
+        with self._told():
+            found = self._store.look(_place(name))
+            if found is None or (found.modified is not None and found.modified.timestamp() > before + CLOCKS_SECONDS):
+                return None
+            self._store.remove(_place(name))
+            return found.size
 
     def check(self) -> None:
         """Write, read and remove an object, to find out whether the store can be used."""

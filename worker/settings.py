@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pipelines.errors import ConfigurationError
+from worker.crash import POINTS
 
 PREFIX = "GRISTMILL_"
 
@@ -95,6 +96,11 @@ class Settings(BaseSettings):
         description="Most tokens the endpoint's model takes in one text; unset: 8191 for OpenAI's, else no limit",
     )
     embed_timeout_seconds: float = Field(60.0, gt=0, description="Longest wait for one embedding request")
+    embed_tokens_per_day: int | None = Field(
+        None,
+        ge=1,
+        description="Most tokens of documents embedded in a UTC day, by all workers; then they wait. Unset: no limit",
+    )
 
     chunk_tokens: int = Field(256, ge=32, le=8192, description="Token budget of a chunk")
     chunk_overlap_tokens: int = Field(32, ge=0, description="Overlap where a paragraph has to be split")
@@ -139,13 +145,18 @@ class Settings(BaseSettings):
     timezone: str = Field("UTC", description="Time zone of the cron schedules of syncs, e.g. Europe/Paris")
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="How much is logged")
+    crash_at: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="For tests only: points at which a process kills itself, once each; commas between: "
+        + ", ".join(POINTS),
+    )
 
     @field_validator("watch", "ignore", mode="before")
     @classmethod
     def _split_like_path(cls, value: Any) -> Any:
         return _listed(value, os.pathsep)
 
-    @field_validator("fetch_allow", mode="before")
+    @field_validator("fetch_allow", "crash_at", mode="before")
     @classmethod
     def _split_at_commas(cls, value: Any) -> Any:
         return _listed(value, ",")
@@ -154,6 +165,14 @@ class Settings(BaseSettings):
     @classmethod
     def _decoded(cls, value: Any) -> Any:
         return _from_json(value) if isinstance(value, str) else value
+
+    @field_validator("crash_at", mode="after")
+    @classmethod
+    def _known_points(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for point in value:
+            if point not in POINTS:
+                raise ValueError(f"{point!r} is not a crash point; there are {', '.join(POINTS)}")
+        return value
 
     @field_validator("timezone", mode="after")
     @classmethod

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -95,15 +96,7 @@ class Spool:
         Raises:
             UnavailableError: the place where they are kept does not answer.
         """
-
-        def needed(names: Sequence[str]) -> set[str]:
-            rows = connection.execute(
-                "select location from sources where location = any(%(names)s) and state <> 'deleted'"
-                " union select location from page_ranges where location = any(%(names)s)",
-                {"names": list(names)},
-            ).fetchall()
-            return {row[0] for row in rows}
-
+        needed = partial(_needed, connection)
         limit = (time.time() if now is None else now) - KEEP_SECONDS
         evict(self._folder / CACHE, limit)
         old = [path for path, modified in self._files() if modified < limit]
@@ -119,6 +112,33 @@ class Spool:
                 path.unlink(missing_ok=True)
         return len(gone) + self._remote.sweep(needed, now=now)
 
+    def drop(self, connection: Connection[Any], names: Sequence[str], *, before: float) -> tuple[int, int]:
+        """Remove some files at once, unless a document names them; how many, and how many bytes.
+
+        Args:
+            before: seconds since the epoch; what was taken in later is about to be named, and is left to the sweep.
+
+        Raises:
+            UnavailableError: the place where they are kept does not answer.
+        """
+        sizes: dict[str, int] = {}
+        if not names:
+            return 0, 0
+        with connection.transaction():
+            # Nobody comes to name one of them while we look and remove.
+            connection.execute("lock table sources in exclusive mode")
+            kept = _needed(connection, names)
+            for name in sorted(set(names) - kept):
+                for path in (self._folder / name[:2] / name, self._folder / CACHE / name[:2] / name):
+                    if NAME.fullmatch(name) and path.is_file() and path.stat().st_mtime <= before:
+                        sizes[name] = path.stat().st_size
+                        path.unlink()
+        if self._remote is not None:
+            for name in sorted({name for name in names if NAME.fullmatch(name)} - kept):
+                size = self._remote.drop(name, before=before)
+                sizes |= {name: size} if size is not None else {}
+        return len(sizes), sum(sizes.values())
+
     def _files(self) -> Iterator[tuple[Path, float]]:
         """What is in the folder but for copies, with the time of its last change."""
         cache = self._folder / CACHE
@@ -128,6 +148,16 @@ class Spool:
                     yield path, path.stat().st_mtime
             except FileNotFoundError:  # an upload that has ended meanwhile
                 continue
+
+
+def _needed(connection: Connection[Any], names: Sequence[str]) -> set[str]:
+    """Those of some names that a document needs."""
+    rows = connection.execute(
+        "select location from sources where location = any(%(names)s) and state <> 'deleted'"
+        " union select location from page_ranges where location = any(%(names)s)",
+        {"names": list(names)},
+    ).fetchall()
+    return {row[0] for row in rows}
 
 
 class Incoming:

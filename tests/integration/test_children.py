@@ -203,3 +203,33 @@ def test_a_container_without_text_of_its_own_is_done(dsn: str, ledger: Ledger, t
         assert "Serial number E-4012." in contents(ledger)
     finally:
         ingester.close()
+
+
+def test_a_rename_of_the_parent_fences_who_works_on_a_child(ledger: Ledger) -> None:
+    ledger.record(MAIL)
+    ingest(ledger, child())
+    claim = claimed(ledger)
+    assert claim.uri == PDF
+    assert ledger.rename(MAIL, "file:///drop/moved.eml")
+    assert ledger.commit(claim, outcome(), chunks("by its old name")) is None
+    ingest(ledger, child(of="file:///drop/moved.eml"), uri="file:///drop/moved.eml", texts=())
+    ingest(ledger, uri=child_uri("file:///drop/moved.eml", "price list.pdf"), texts=("in the attachment",))
+    found = ledger.connection.execute("select metadata->>'uri', content from documents").fetchall()
+    assert found == [(child_uri("file:///drop/moved.eml", "price list.pdf"), "in the attachment")]
+
+
+def test_a_child_that_was_deleted_before_a_rename_belongs_to_who_comes_in_its_place(ledger: Ledger) -> None:
+    ledger.record(MAIL)
+    ingest(ledger, child())
+    ledger.record(MAIL, force=True)
+    ingest(ledger, uri=PDF)
+    ingest(ledger)  # it is not inside any more
+    ledger.rename(MAIL, "file:///drop/old.eml")
+    ingest(ledger, uri="file:///drop/old.eml")
+    ledger.record(MAIL)
+    parent = ingest(ledger, child())
+    assert ledger.connection.execute("select parent_id from sources where uri = %s", (PDF,)).fetchone() == (parent.id,)
+    assert ledger.delete("file:///drop/old.eml")
+    assert sources(ledger)[PDF] == "pending"
+    assert ledger.delete(MAIL)
+    assert sources(ledger)[PDF] == "deleted"

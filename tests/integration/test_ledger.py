@@ -132,6 +132,46 @@ def test_an_event_during_a_failing_attempt_gets_a_fresh_start(ledger: Ledger) ->
     assert claimed(ledger).attempts == 1
 
 
+def test_an_event_during_an_attempt_that_fails_is_told(ledger: Ledger) -> None:
+    ledger.record(URI, fingerprint="1")
+    claim = claimed(ledger)
+    ledger.record(URI, fingerprint="2")
+    assert ledger.fail(claim, PermanentError("corrupt", "half written")) == "pending"
+
+
+def test_an_event_during_the_last_attempt_gets_a_fresh_start_if_the_worker_dies(ledger: Ledger) -> None:
+    """What killed its workers has been replaced: nobody has tried the new content."""
+    ledger.record(URI, fingerprint="1")
+    for _ in range(3):
+        claimed(ledger)
+        expire(ledger)
+    ledger.record(URI, fingerprint="2")
+    claim = claimed(ledger)
+    assert (claim.version, claim.attempts) == (2, 1)
+
+
+def test_nobody_waits_for_one_who_is_about_to_commit(ledger: Ledger, another: Callable[[], Connection[Any]]) -> None:
+    ledger.record(URI)
+    for _ in range(3):
+        claimed(ledger)
+        expire(ledger)
+    ledger.record("file:///drop/b.txt")
+    ledger.connection.execute("set lock_timeout = '2s'")
+    with (busy := another()).transaction():
+        busy.execute("select from sources where uri = %s for update", (URI,))
+        assert claimed(ledger).uri == "file:///drop/b.txt"
+        assert state(ledger)[0] == "leased"
+    assert ledger.claim() is None
+    assert state(ledger) == ("dead", 3, "worker_died")
+
+
+def test_what_is_deleted_is_not_renamed_to_itself(ledger: Ledger) -> None:
+    ledger.record(URI)
+    ledger.delete(URI)
+    assert not ledger.rename(URI, URI)
+    assert state(ledger)[0] == "deleted"
+
+
 def test_retryable_errors_back_off_and_end_dead(ledger: Ledger) -> None:
     ledger.record(URI)
     for attempt in (1, 2, 3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pipelines.errors import GristmillError, PermanentError
 from worker.app import connect_app
 from worker.broker import OCR_QUEUE, Broker
+from worker.budget import used_today
 from worker.cli.output import Json, console, errors, fail, print_json, print_table, settings
 from worker.cli.syncs import failing_syncs
 from worker.database import open_database, open_ledger
+from worker.pauses import Pauses
 from worker.places import file_uri, local_path
 from worker.settings import Settings
 from worker.watchers.fingerprint import FileStat, fingerprint
@@ -61,12 +64,16 @@ def ingest(
                 ok = False
                 continue
             for file in files:
-                recorded = ledger.record(file_uri(file), fingerprint=fingerprint(FileStat.of(file.stat())), force=True)
-                ids.append(recorded.source_id)
+                mark = fingerprint(FileStat.of(file.stat()))
+                try:
+                    ids.append(ledger.record(file_uri(file), fingerprint=mark, force=True).source_id)
+                except PermanentError as error:
+                    fail(error, as_json=False)
+                    ok = False
         if ids:
             Broker(connect_app(found)).wake(min(len(ids), found.ingest_processes))
         if wait:
-            _wait(connection, ids)
+            _wait(connection, found, ids)
         rows = _rows(connection, "where id = any(%s) order by id", (ids,))
     if as_json:
         print_json(rows)
@@ -92,6 +99,8 @@ def status(as_json: Json = False) -> None:
             " (select coalesce(sum(cardinality(pages)), 0) from page_ranges)"
         ).fetchone()
         failing = failing_syncs(found, connection)
+        paused = Pauses(connection, found).standing()
+        used = used_today(connection)
     assert row is not None
     broker = Broker(connect_app(found))
     answer: dict[str, Any] = {
@@ -105,6 +114,8 @@ def status(as_json: Json = False) -> None:
         "dimensions": row[3],
         "home": str(found.home),
         "syncs": {"count": len(found.syncs), "failing": failing},
+        "paused": paused,
+        "budget": {"tokens_today": used, "tokens_per_day": found.embed_tokens_per_day},
     }
     if as_json:
         print_json(answer)
@@ -112,6 +123,9 @@ def status(as_json: Json = False) -> None:
     print_table(["state", "documents"], [(state, counts.get(state, 0)) for state in STATES])
     waiting = f"oldest waiting for {row[1]:.0f} s" if row[1] is not None else "nothing waiting"
     queue = "not reachable" if answer["queue"] is None else f"{answer['queue']} wake-ups"
+    _print_pauses(paused)
+    if found.embed_tokens_per_day:
+        console.print(f"{used:,} of the {found.embed_tokens_per_day:,} tokens of this UTC day are used")
     if row[5]:
         console.print(f"OCR of long scans: {row[4]} of {row[5]} pages done")
     console.print(f"{row[0]} chunks; {waiting}; broker: {queue}; model: {row[2]} ({row[3]} dimensions)")
@@ -133,9 +147,11 @@ def sources(
     with open_database(settings(), application="gristmill cli") as connection:
         where = "where %s::text is null or state = %s order by updated_at desc, id desc limit %s"
         rows = _rows(connection, where, (state, state, limit))
+        paused = Pauses(connection, settings()).standing()
     if as_json:
         print_json(rows)
     else:
+        _print_pauses(paused)
         _print_sources(rows)
 
 
@@ -147,7 +163,7 @@ def pages(
     with open_database(settings(), application="gristmill cli") as connection:
         row = connection.execute(
             "select id, coalesce(report->'pages', '[]') from sources where uri = %s and tenant = %s",
-            (_uri(connection, target), settings().tenant),
+            (target_uri(connection, target), settings().tenant),
         ).fetchone()
     if row is None:
         raise PermanentError("unknown_source", f"{target} is not in the index", "see: gristmill sources")
@@ -167,12 +183,13 @@ def retry(
     ids: Annotated[list[int] | None, typer.Argument(help="Of documents that failed or are dead; none: all")] = None,
     as_json: Json = False,
 ) -> None:
-    """Try failed and dead documents again, once the cause is mended."""
+    """Try failed and dead documents again, once the cause is mended; where all are paused, try whether it is over."""
     found = settings()
     with open_database(found, application="gristmill cli") as connection:
         again = open_ledger(found, connection).retry(ids or None)
-    if again:
-        Broker(connect_app(found)).wake(min(len(again), found.ingest_processes))
+        paused = Pauses(connection, found).try_now()
+    if again or paused:
+        Broker(connect_app(found)).wake(min(len(again) or 1, found.ingest_processes))
     if as_json:
         print_json({"retried": again})
     else:
@@ -188,7 +205,7 @@ def delete(
     found = settings()
     with open_database(found, application="gristmill cli") as connection:
         ledger = open_ledger(found, connection)
-        uris = [_uri(connection, target) for target in targets or []]
+        uris = [target_uri(connection, target) for target in targets or []]
         if missing is not None:
             root = missing.expanduser().absolute()
             known = {local_path(uri): mark or "" for uri, mark in ledger.known(file_uri(root) + "/").items()}
@@ -209,10 +226,11 @@ def _files(found: Settings, path: Path) -> list[Path]:
         return sorted(scan(path, Ignore(found.ignore)).files)
     if not path.exists():
         raise PermanentError("not_found", f"{path} does not exist", "check the path")
-    return [path]
+    # Whoever names a link means the file; workers follow none, since others may put links into folders.
+    return [path.resolve() if path.is_symlink() else path]
 
 
-def _wait(connection: Connection[Any], ids: Sequence[int]) -> None:
+def _wait(connection: Connection[Any], found: Settings, ids: Sequence[int]) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as progress:
         bar = progress.add_task("indexing", total=len(ids))
@@ -223,7 +241,9 @@ def _wait(connection: Connection[Any], ids: Sequence[int]) -> None:
                 (list(ids),),
             ).fetchone()
             left = row[0] if row else 0
-            progress.update(bar, completed=len(ids) - left)
+            paused = Pauses(connection, found).standing()
+            told = f"paused: {paused[0]['cause']}" if paused else "indexing"
+            progress.update(bar, completed=len(ids) - left, description=told)
             if not left:
                 return
             time.sleep(0.1)
@@ -245,7 +265,21 @@ def _print_sources(rows: Sequence[dict[str, Any]]) -> None:
     print_table(["id", "state", "document", ""], [(r["id"], r["state"], r["uri"], story(r)) for r in rows])
 
 
-def _uri(connection: Connection[Any], target: str) -> str:
+def _print_pauses(paused: Sequence[dict[str, Any]]) -> None:
+    for pause in paused:
+        until = f"{pause['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        console.print(
+            f"paused, no document is taken until {until}: {pause['cause']} ({pause['code']})\n→ {pause['remedy']}",
+            markup=False,
+        )
+
+
+def target_uri(connection: Connection[Any], target: str) -> str:
+    """The uri that a path, uri or id on the command line stands for.
+
+    Raises:
+        PermanentError: no document has the id.
+    """
     if target.isdecimal():
         row = connection.execute("select uri from sources where id = %s", (int(target),)).fetchone()
         if row is None:

@@ -7,6 +7,7 @@ import sys
 import uvicorn
 
 from pipelines.errors import ConfigurationError
+from worker.crash import arm_crash_points
 from worker.embedded import find_services
 from worker.logs import configure_logging
 from worker.receivers.app import create_http_app
@@ -20,6 +21,7 @@ def main() -> int:
     try:
         settings = load_settings()
         configure_logging(settings.log_level)
+        arm_crash_points(settings.home, settings.crash_at)
         app = create_http_app(settings, find_services(settings))
     except ConfigurationError as error:
         print(f"gristmill: {error}", file=sys.stderr)

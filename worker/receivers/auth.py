@@ -49,9 +49,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: the name of the key, or None where none is demanded."""
+    """Who sent a request: the name of the key, or None where none is demanded.
+
+    Attributes:
+        admin: may do everything.
+    """
 
     name: str | None
+    admin: bool = False
 
 
 # --- keys ------------------------------------------------------------------------------------------------------
@@ -132,7 +137,7 @@ def require(scope: Scope) -> Callable[..., Caller]:
     ) -> Caller:
         given = [key for key in (bearer and bearer.credentials, header, supabase) if key]
         if not key_demanded(context.settings, request):
-            return Caller(None)
+            return Caller(None, admin=True)
         if not given:
             raise _unauthorised("no_key", "this needs an API key and none was sent")
         # supabase-js sends two headers, which need not hold the same thing
@@ -142,7 +147,7 @@ def require(scope: Scope) -> Callable[..., Caller]:
             raise _unauthorised("wrong_key", "the API key is not valid")
         for key in keys:
             if scope in key.scopes or "admin" in key.scopes:
-                return Caller(key.name)
+                return Caller(key.name, admin="admin" in key.scopes)
         raise ProblemError(
             403,
             "scope_missing",

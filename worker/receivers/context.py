@@ -13,7 +13,7 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 from starlette.requests import Request
 
-from pipelines.database import use_schema
+from pipelines.database import limit_server, patient, use_schema
 from pipelines.embed import Embedder, open_embedder
 from worker.app import create_app
 from worker.broker import Broker
@@ -50,7 +50,8 @@ class Context:
         self._embedder: Embedder | None = None
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
             services.database_url,
-            kwargs={"autocommit": True, "application_name": "gristmill http", "connect_timeout": 5},
+            kwargs=patient(services.database_url)
+            | {"autocommit": True, "application_name": "gristmill http", "connect_timeout": 5},
             configure=self._configure,
             check=ConnectionPool.check_connection,  # a server that was restarted costs nobody an error
             min_size=1,
@@ -103,6 +104,7 @@ class Context:
         self.celery.close()
 
     def _configure(self, connection: Connection[Any]) -> None:
+        limit_server(connection)
         use_schema(connection, self.settings.schema_name)
         register_vector(connection)
 

@@ -102,10 +102,18 @@ def recall(connection: Connection[Any], wanted: Idempotency) -> Remembered | Non
 
 
 def remember(connection: Connection[Any], wanted: Idempotency, status: int, response: dict[str, Any]) -> None:
-    """Keep an answer, for a day; again, if a later one says more."""
+    """Keep an answer, for a day."""
     connection.execute(
         "insert into idempotency_keys as i (scope, key, request, status, response) values (%s, %s, %s, %s, %s)"
         " on conflict (scope, key) do update set request = excluded.request, status = excluded.status,"
         " response = excluded.response, created_at = now()",
         (wanted.scope, wanted.key, wanted.request, status, Jsonb(response)),
+    )
+
+
+def say_more(connection: Connection[Any], wanted: Idempotency, status: int, response: dict[str, Any]) -> None:
+    """Let an answer that is kept say what is known by now; one that was erased meanwhile stays erased."""
+    connection.execute(
+        "update idempotency_keys set status = %s, response = %s, created_at = now() where scope = %s and key = %s",
+        (status, Jsonb(response), wanted.scope, wanted.key),
     )

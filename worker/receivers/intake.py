@@ -18,9 +18,11 @@ from starlette.responses import JSONResponse, Response
 
 from pipelines.errors import PermanentError
 from worker.addresses import parse_url
+from worker.crash import crash_point
+from worker.kept_out import CODE as KEPT_OUT
 from worker.ledger import content_fingerprint
 from worker.receivers.context import Context
-from worker.receivers.idempotency import REPLAYED, Idempotency, Remembered, recall, remember
+from worker.receivers.idempotency import REPLAYED, Idempotency, Remembered, recall, remember, say_more
 from worker.spool import Spooled
 
 FIRST_POLL_SECONDS = 0.05
@@ -126,13 +128,19 @@ async def take_in(
     """Note documents in the ledger, all or none, wake the workers and answer, after `wait` seconds at most.
 
     Raises:
-        PermanentError: a language is not known.
+        PermanentError: a language is not known; or `kept_out`: one of them was erased, and is not to come back.
         psycopg.OperationalError: the database is away; nothing was noted.
     """
     base = base_url(context, request)
-    noted = await run_in_threadpool(_note, context, documents, callback_url, idempotency, base)
+    try:
+        noted = await run_in_threadpool(_note, context, documents, callback_url, idempotency, base)
+    except PermanentError as error:
+        if error.code == KEPT_OUT:
+            await run_in_threadpool(_unspool, context, documents)
+        raise
     if isinstance(noted, Remembered):
         return JSONResponse(noted.response, noted.status, {REPLAYED: "true"})
+    crash_point("after_record")
     news = sum(not one.unchanged for one in noted.sources)
     count = min(news, context.settings.ingest_processes)
     if not wait:
@@ -274,12 +282,20 @@ def _read(context: Context, noted: Accepted, base: str) -> Accepted:
 
 def _remember(context: Context, idempotency: Idempotency, status: int, body: dict[str, Any]) -> None:
     with context.connection() as connection:
-        remember(connection, idempotency, status, body)
+        say_more(connection, idempotency, status, body)
+
+
+def _unspool(context: Context, documents: Sequence[Document]) -> None:
+    """Remove the bytes of what was refused, which nobody else names."""
+    names = [one.location for one in documents if one.kind != "url"]
+    with context.connection() as connection:
+        context.spool.drop(connection, names, before=time.time())
 
 
 def _wake(context: Context, count: int) -> None:
     if count:
         context.broker.wake(count)
+        crash_point("after_publish")
 
 
 async def _settle(request: Request, context: Context, noted: Accepted, until: float) -> tuple[Accepted, bool]:

@@ -24,7 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
 MOST_ERRORS_SHOWN = 20
 
-_STATUS_OF_CODE = {"too_large": 413}
+_STATUS_OF_CODE = {"too_large": 413, "kept_out": 409, "would_return": 409}
 
 
 class FieldError(BaseModel):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+import psycopg
+from fastapi import APIRouter, BackgroundTasks, Depends, Path, Query
 from psycopg import Connection
 from psycopg.rows import class_row
 from pydantic import BaseModel, Field
 
+from pipelines.errors import GristmillError
+from worker.database import open_database
+from worker.erase import Eraser, finish
 from worker.receivers.auth import Caller, require
 from worker.receivers.context import Context, Shared
 from worker.receivers.fields import MOST_ID
 from worker.receivers.problems import ProblemError
+
+log = logging.getLogger(__name__)
 
 router = APIRouter(tags=["sources"])
 
@@ -104,6 +111,18 @@ class Deleted(BaseModel):
     uri: str
 
 
+class Erased(BaseModel):
+    """That a document was erased, and how much; not what."""
+
+    receipt: int = Field(examples=[7])
+    erased_at: datetime
+    who: str = Field(examples=["key:crm"])
+    hash: str = Field(description="Of its uri, with the salt of this installation, in hex")
+    kept_out: bool
+    counts: dict[str, int] = Field(description="Rows by table, and files of the spool")
+    bytes: int = Field(description="Of its text and of its files in the spool")
+
+
 class Retried(BaseModel):
     """Documents that will be tried again."""
 
@@ -169,11 +188,35 @@ def read_pages(
     return Pages(id=id, pages=[page for page in pages if decision in (None, page.decision) and page.unread >= unread])
 
 
-@router.delete("/sources/{id}", summary="Take a document out of the index", responses=NOT_FOUND)
-def delete_source(context: Shared, _caller: Reader, id: SourceId) -> Deleted:
+@router.delete(
+    "/sources/{id}",
+    summary="Take a document out of the index, or erase it for good",
+    responses=NOT_FOUND | {409: {"description": "Erased, it would come back: it still exists where it came from"}},
+)
+def delete_source(
+    context: Shared,
+    caller: Reader,
+    background: BackgroundTasks,
+    id: SourceId,
+    erase: Annotated[bool, Query(description="Forget it for good, see Erasing; needs a key with scope admin")] = False,
+    keep_out: Annotated[bool, Query(description="With `erase`: never take it up again")] = False,
+) -> Deleted | Erased:
     """Its passages are gone from the next search on, whatever a worker is doing with it."""
     with context.connection() as connection:
-        return _delete(context, connection, _source(context, connection, id))
+        source = _source(context, connection, id)
+        if not erase:
+            return _delete(context, connection, source)
+        if not caller.admin:
+            raise ProblemError(
+                403, "scope_missing", "erasing needs the scope admin", "make another key: gristmill keys add NAME"
+            )
+        who = f"key:{caller.name}" if caller.name else "http"
+        eraser = Eraser(context.settings, connection, tenant=context.settings.tenant, who=who)
+        receipt = eraser.erase([source.uri], keep_out=keep_out)[0]
+    background.add_task(_finish, context)
+    return Erased(
+        receipt=receipt.id, **{name: getattr(receipt, name) for name in Erased.model_fields if name != "receipt"}
+    )
 
 
 @router.delete("/sources", summary="Take the document of a uri out of the index", responses=NOT_FOUND)
@@ -238,6 +281,15 @@ def _delete(context: Context, connection: Connection[Any], source: Source) -> De
     if not context.ledger(connection).delete(source.uri):
         raise _unknown(f"uri {source.uri}")
     return Deleted(deleted=source.id, uri=source.uri)
+
+
+def _finish(context: Context) -> None:
+    """What may take as long as a vacuum does; housekeeping does it where we end before."""
+    try:
+        with open_database(context.settings, context.services, application="gristmill erase") as connection:
+            finish(connection)
+    except (GristmillError, psycopg.Error) as error:
+        log.warning("an erasure is finished later: %s", error)
 
 
 def _unknown(what: str) -> ProblemError:

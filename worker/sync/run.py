@@ -27,6 +27,7 @@ from pipelines.errors import (
 from worker.connectors.config import SyncConfig
 from worker.connectors.contract import Connector, Document, Gone, Incomplete, Item, Known, Unchanged
 from worker.drain import to_record
+from worker.kept_out import CODE as KEPT_OUT
 from worker.lease import FencedError, Lease
 from worker.ledger import backoff
 from worker.settings import Settings
@@ -234,6 +235,9 @@ class Run:
         if hash(key) in self._visited:
             return
         self._visited.add(hash(key))
+        if self._taker.kept_out(self._connector.uri_of(key)):
+            self._counts["kept out"] += 1
+            return
         self._counts["visited"] += 1
         # What is not in the index has to be read whole: "not modified" would leave it out for ever.
         absent = memory is None or memory.lost or memory.removed_at is not None
@@ -263,6 +267,9 @@ class Run:
                 raise
             known_error = to_record(error)
             uri = memory.uri if memory else self._connector.uri_of(key)
+            if known_error.code == KEPT_OUT or self._taker.kept_out(uri):  # erased meanwhile, or it turned out to be it
+                self._counts["kept out"] += 1
+                return
             log.warning("cannot fetch %s: %s", said(uri), said(str(known_error)), exc_info=_unforeseen(error))
             self._refused(key, memory, uri, known_error, version)
 

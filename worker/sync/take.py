@@ -14,13 +14,15 @@ from pipelines.errors import GristmillError, PermanentError
 from worker.children import Child, record_children
 from worker.connectors.config import SyncConfig
 from worker.connectors.contract import Document, Unchanged
+from worker.crash import crash_point
+from worker.kept_out import is_kept_out
 from worker.lease import FencedError
 from worker.ledger import Ledger, content_fingerprint
 from worker.places import file_name
 from worker.spool import Spool, Spooled
 from worker.sync.memory import Memories, Memory
 from worker.sync.schedule import Turn
-from worker.sync.storable import said, storable_error, storable_json
+from worker.sync.storable import is_name, said, storable_error, storable_json
 
 SENT = ("upload", "text", "url")
 """Kinds of documents that were sent to us."""
@@ -69,6 +71,8 @@ class Taker:
             fingerprint = content_fingerprint(spooled.digest, metadata, found.filename, language)
         enclosures = []
         for one in found.enclosures:
+            if self.kept_out(one.uri):
+                continue
             stored = self._put(one.path, one.filename)
             place, digest = (stored.name, stored.digest) if stored else (None, "")
             enclosures.append(Child(one.uri, one.filename, place, digest))
@@ -91,6 +95,7 @@ class Taker:
                 filename=None if kind == "file" else found.filename,
                 language=language,
             )
+            crash_point("after_sync_record")
             news = recorded.changed or self._mended(memory, recorded.source_id)
             news |= record_children(
                 self._connection,
@@ -187,6 +192,10 @@ class Taker:
                     (file_name(uri), self._ledger.tenant, uri, file_name(memory.uri)),
                 )
             self._memories.rename(memory.key, key)
+
+    def kept_out(self, uri: str) -> bool:
+        """Whether the document of this uri was erased, and is not to come back."""
+        return is_name(uri) and is_kept_out(self._connection, self._ledger.tenant, uri)
 
     def _hold(self) -> None:
         """Nobody else can take the sync until we commit."""

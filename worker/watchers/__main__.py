@@ -7,6 +7,7 @@ import sys
 from types import FrameType
 
 from pipelines.errors import ConfigurationError
+from worker.crash import arm_crash_points
 from worker.logs import configure_logging
 from worker.settings import load_settings
 from worker.watchers.folder import FolderWatcher
@@ -19,6 +20,7 @@ def main() -> int:
         settings = load_settings()
         check_folders(settings)
         configure_logging(settings.log_level)
+        arm_crash_points(settings.home, settings.crash_at)
 
         from worker.watchers.ledger_sink import open_file_sink
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from psycopg import Connection
 
+from pipelines.errors import PermanentError
 from worker.app import connect_app
 from worker.broker import Broker
+from worker.crash import crash_point
 from worker.database import open_database, open_ledger
+from worker.kept_out import CODE as KEPT_OUT
 from worker.ledger import Ledger
 from worker.places import file_uri, local_path
 from worker.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 class LedgerSink:
@@ -26,7 +32,15 @@ class LedgerSink:
 
     def record_file(self, path: Path, fingerprint: str) -> None:
         """Note that the file is new or has changed, and announce it."""
-        if self._ledger().record(file_uri(path), fingerprint=fingerprint).changed:
+        try:
+            recorded = self._ledger().record(file_uri(path), fingerprint=fingerprint)
+        except PermanentError as error:
+            if error.code != KEPT_OUT:
+                raise
+            log.info("a file is not taken: %s", error)
+            return
+        if recorded.changed:
+            crash_point("after_record")
             self._wake()
 
     def delete_file(self, path: Path) -> None:
@@ -54,6 +68,7 @@ class LedgerSink:
         if self._broker is None:
             self._broker = Broker(connect_app(self._settings))
         self._broker.wake()
+        crash_point("after_publish")
 
 
 def open_file_sink(settings: Settings) -> LedgerSink:
