@@ -27,6 +27,7 @@ from pipelines.boundaries import Unit, segment
 from pipelines.context import code_headers, context_header, shortened
 from pipelines.cut import SENTENCE_END, WORD_END, clip, header_end, lines, repeated_header, split, starts_grapheme
 from pipelines.errors import ConfigurationError
+from pipelines.hidden import merge
 from pipelines.language import detect_language, document_language
 from pipelines.tokens import UNIT, Limit, estimate_tokens, weigh, weights
 from pipelines.types import BLOCK_SEPARATOR, Block, Chunk, Extracted
@@ -148,6 +149,7 @@ class _Blocks:
             self.placed.append(_Placed(block, position, position + len(block.text), position))
             position += len(block.text) + len(BLOCK_SEPARATOR)
         self._starts = np.array([placed.start for placed in self.placed])
+        self._any_hidden = any(block.hidden for block in blocks)
 
     def within(self, span: _Span) -> list[_Placed]:
         """Those that a span touches, cut to it."""
@@ -160,6 +162,10 @@ class _Blocks:
         pages = [placed.block.page for placed in self.within(span)]
         first, last = pages[0], pages[-1]
         return first, last if first is not None and last is not None and last > first else first
+
+    def hidden(self, span: _Span) -> tuple[str, ...]:
+        """Kinds of hidden text in the blocks that a span touches."""
+        return merge(*(placed.block.hidden for placed in self.within(span))) if self._any_hidden else ()
 
 
 def chunk(
@@ -202,6 +208,7 @@ def chunk(
                     language=detect_language(content, main_language),
                     tokens=0,
                     page_end=page_end,
+                    hidden=blocks.hidden(span),
                 )
                 chunks.append(one)
     if extracted.blocks and all(block.kind == "code" for block in extracted.blocks):
@@ -223,7 +230,14 @@ def _admitted(whole: Chunk, blocks: _Blocks, ruler: _Ruler, limit: Limit) -> Ite
         span, content, used = pending.pop()
         page, page_end = blocks.pages(span)
         one = replace(
-            whole, content=content, context=context, start=span.start, end=span.end, page=page, page_end=page_end
+            whole,
+            content=content,
+            context=context,
+            start=span.start,
+            end=span.end,
+            page=page,
+            page_end=page_end,
+            hidden=blocks.hidden(span),
         )
         count = limit.count(one.indexed_text)
         if count <= limit.tokens:

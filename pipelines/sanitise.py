@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pipelines.hidden import kinds_of_characters, mark, reveal_tags
 from pipelines.types import Block, BlockKind
 
 _LINE_END_HYPHEN = re.compile("[\x02\ufffe]\\s*\n?\\s*|\u00ad\\s*\n\\s*")
@@ -21,7 +22,7 @@ _FORBIDDEN = re.compile(
     "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
-_UNCLEAN = re.compile(f"{_CONTROL.pattern[:-1]}\x85\u2028\u2029{_FORBIDDEN.pattern[1:]}")
+_UNCLEAN = re.compile(f"{_CONTROL.pattern[:-1]}\x85\u2028\u2029\U000e0000-\U000e007f{_FORBIDDEN.pattern[1:]}")
 # Only what is to change: a match for each space there is would take gigabytes on a large text.
 _SPACES = re.compile(r"[^\S\n]{2,}|[^\S\n ]")
 _SPACES_BUT_TABS = re.compile(r"[^\S\n\t]{2,}|[^\S\n\t ]")
@@ -51,7 +52,7 @@ def sanitise(text: str, kind: BlockKind = "paragraph") -> str:
         return _RULE.sub(r"\1\1\1", _closed_up(text))
     text = _LINE_BREAKS.sub("\n", text).replace("\u2029", "\n\n")
     text = _LINE_END_HYPHEN.sub("", text)
-    text = unicodedata.normalize("NFKC", _FORBIDDEN.sub("", text))
+    text = unicodedata.normalize("NFKC", _FORBIDDEN.sub("", reveal_tags(text)))
     if kind == "code":
         text = _LONGEST_INDENT.sub(" " * 199, text)
         text = _SPACE_AT_LINE_END.sub("", text)
@@ -84,11 +85,17 @@ def sanitise_line(text: str) -> str:
 
 
 def sanitise_blocks(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Sanitise every block and drop those of which nothing remains."""
+    """Sanitise every block and drop those of which nothing remains; mark those with hidden characters.
+
+    A hidden heading becomes a paragraph: it would else stand in the context of all that follows it.
+    """
     clean = map(_sanitise_block, blocks)
     return tuple(block for block in clean if block.text.strip())
 
 
 def _sanitise_block(block: Block) -> Block:
+    block = mark(block, kinds_of_characters(block.text, code=block.kind == "code"))
+    if block.hidden and block.kind == "heading":
+        block = replace(block, kind="paragraph", level=0)
     text = sanitise_line(block.text) if block.kind == "heading" else sanitise(block.text, block.kind)
     return block if text == block.text else replace(block, text=text)

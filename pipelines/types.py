@@ -31,12 +31,14 @@ class Block:
     Attributes:
         level: 1 to 6 for a heading, else 0.
         page: the 1-based page it starts on, where the format has pages.
+        hidden: kinds of text in it that people do not see (`white`, `zero-width`, ...: `pipelines.hidden`).
     """
 
     kind: BlockKind
     text: str
     level: int = 0
     page: int | None = None
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class Chunk:
         language: name of a Postgres text search configuration, e.g. `french`.
         tokens: estimated tokens of `indexed_text`.
         page_end: 1-based page the chunk's last block starts on.
+        hidden: kinds of text in it that people do not see.
     """
 
     index: int
@@ -172,6 +175,7 @@ class Chunk:
     language: str
     tokens: int
     page_end: int | None = None
+    hidden: tuple[str, ...] = ()
 
     @property
     def indexed_text(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.errors import PermanentError
 from worker.ledger import Claim
+from worker.local_file import private_copy
 from worker.page_ranges import Parked
 from worker.places import file_name, local_path
 from worker.remote_spool import open_remote_spool
@@ -56,7 +57,8 @@ def content_of(claim: Claim, settings: Settings, parked: Parked | None = None) -
     """
     if claim.kind == "file":
         file = local_path(claim.uri)
-        yield Content(file, file.name, "/".join(file.parts[-3:]))
+        with private_copy(file, settings.watch, settings.max_bytes) as copy:
+            yield Content(copy, file.name, "/".join(file.parts[-3:]))
     elif claim.kind == "synced" and claim.location is None:
         raise PermanentError("not_fetched", "its sync has not been able to fetch it", "see: gristmill sync")
     elif claim.kind in ("upload", "text", "attachment", "synced", "enclosure"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from worker.database import open_page_ranges
 from worker.drain import Drain, to_record
 from worker.ingest import extract_rules, hash_file
 from worker.lease import FencedError, kept_lease
+from worker.local_file import private_copy
 from worker.page_ranges import WORKER_DIED, OcrRecipe, RangeClaim, Saved
 from worker.places import local_path
 from worker.settings import Settings
@@ -116,11 +118,12 @@ class OcrWorker(Drain):
             if claim.attempts > ranges.max_attempts:
                 log.error("the worker died %d times over page %d: %s", claim.attempts - 1, work.left[0], work)
                 save(OcrPage(work.left[0], problem=WORKER_DIED))
-            path = self._bytes(claim)
-            if path is None:
-                return ranges.give_back(claim)
-            while work.left:
-                self._recognise(path, work, rules, save)
+            with ExitStack() as held:
+                path = self._bytes(claim, held)
+                if path is None:
+                    return ranges.give_back(claim)
+                while work.left:
+                    self._recognise(path, work, rules, save)
         return work.saved
 
     def _recognise(self, path: Path, work: _Work, rules: ExtractRules, save: Callable[[OcrPage], None]) -> None:
@@ -153,15 +156,16 @@ class OcrWorker(Drain):
             if work.left == before:
                 raise RetryableError("no_pages", "the process that does OCR ended without a page", "see the log")
 
-    def _bytes(self, claim: RangeClaim) -> Path | None:
-        """The file whose pages are to be read; None where it is another one by now."""
+    def _bytes(self, claim: RangeClaim, held: ExitStack) -> Path | None:
+        """The file whose pages are to be read, kept until `held` is closed; None where it is another one by now."""
         if claim.location is not None:  # named by its content
             path = open_spool(self._settings).path(claim.location)
             if not path.is_file():
                 raise _BytesError("vanished", f"{path} is gone", "let all workers have the same spool")
             return path
-        path = local_path(claim.uri)
         try:
+            file = local_path(claim.uri)
+            path = held.enter_context(private_copy(file, self._settings.watch, self._settings.max_bytes))
             digest = hash_file(path, self._settings.max_bytes)
         except (PermanentError, RetryableError) as error:
             raise _BytesError(error.code, error.cause, error.remedy) from error

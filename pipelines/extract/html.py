@@ -14,6 +14,8 @@ from pipelines.extract.job import Job
 from pipelines.extract.markup import parse_page
 from pipelines.extract.plain import read_text
 from pipelines.extract.tables import table_text
+from pipelines.extract.unseen import unseen_pieces
+from pipelines.hidden import mark_pieces
 from pipelines.types import Block, BlockKind, Extracted
 
 _DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]+encoding\s*=\s*[\"']([\w.:-]+)", re.I)
@@ -62,6 +64,7 @@ def read_html(text: str) -> tuple[str | None, list[Block], dict[str, Any]]:
         tree, levelled = parse_page(text)
     except (etree.ParserError, ValueError) as error:
         raise PermanentError("no_text", "the page holds no text", "nothing to do if it is blank on purpose") from error
+    hidden = unseen_pieces(tree)
     whole = list(blocks_of(tree, leave_out=_MARGINS)) or list(blocks_of(tree))
     # Its own parser would lose what ours has kept.
     page = deepcopy(tree) if levelled else text
@@ -79,7 +82,7 @@ def read_html(text: str) -> tuple[str | None, list[Block], dict[str, Any]]:
     # From a year anywhere on the page (`© 2022`) its first day is guessed.
     if (metadata["date"] or "").endswith("-01-01") and metadata["date"] not in text:
         metadata["date"] = None
-    return document.title or tree.findtext(".//title"), main, metadata
+    return document.title or tree.findtext(".//title"), mark_pieces(main, *hidden), metadata
 
 
 def _metadata(tree: Any, document: Any) -> dict[str, Any]:
@@ -109,7 +112,8 @@ def _without_link_margins(blocks: list[Block], tree: Any) -> list[Block]:
 def read_whole(text: str) -> list[Block]:
     """Every visible word of a page, margins included; for markup that is all document, as that of a mail."""
     try:
-        return list(blocks_of(parse_page(_XML_DECLARATION.sub("", text))[0]))
+        tree = parse_page(_XML_DECLARATION.sub("", text))[0]
+        return mark_pieces(list(blocks_of(tree)), *unseen_pieces(tree))
     except (etree.ParserError, ValueError):
         return []
 

@@ -11,6 +11,7 @@ from pipelines import sniff
 from pipelines.errors import PermanentError
 from pipelines.extract.job import Job
 from pipelines.extract.title import choose_title
+from pipelines.hidden import kinds_of_characters, merge, warning
 from pipelines.sanitise import sanitise, sanitise_blocks
 from pipelines.types import Extracted, OcrPage
 
@@ -127,7 +128,11 @@ def run_extractor(job: Job) -> Extracted:
         raise _no_text(raw)
     metadata = dict(raw.metadata)
     metadata["attachments"] = [one.name for one in attachments]
-    metadata["warnings"] = [*metadata.get("warnings", ()), *job.attachments.warnings]
+    metadata["warnings"] = [*metadata.get("warnings", ()), *job.attachments.warnings, *filter(None, [warning(blocks)])]
+    # What stands before every chunk, or beside it, cannot be said of one of them.
+    beside = [raw.title, *metadata.values()]
+    if kinds := merge(*(kinds_of_characters(text) for text in beside if isinstance(text, str))):
+        metadata["hidden_text"], metadata["hidden"] = True, list(kinds)
     return replace(
         raw,
         blocks=blocks,

@@ -87,10 +87,10 @@ def dump_progress(page: int, pages: int) -> str:
 
 def dump_result(extracted: Extracted) -> Iterator[str]:
     """Lines that hold a whole document, its blocks first: neither side has to hold it twice."""
-    batch: list[tuple[str, str, int, int | None]] = []
+    batch: list[tuple[str, str, int, int | None, tuple[str, ...]]] = []
     size = 0
     for block in extracted.blocks:
-        batch.append((block.kind, block.text, block.level, block.page))
+        batch.append((block.kind, block.text, block.level, block.page, block.hidden))
         size += len(block.text) + _BLOCK_OVERHEAD
         if size >= _LINE_SIZE:
             # Not escaped: half the bytes, and half the memory of whoever reads them, in most scripts.
@@ -124,7 +124,7 @@ def dump_error(error: GristmillError) -> str:
 
 def load_blocks(rows: Sequence[Sequence[Any]]) -> Iterator[Block]:
     """Rebuild blocks from the `blocks` of a line."""
-    return (Block(*row) for row in rows)
+    return (Block(kind, text, level, page, tuple(hidden)) for kind, text, level, page, hidden in rows)
 
 
 def load_result(fields: dict[str, Any], blocks: Sequence[Block]) -> Extracted:

@@ -19,7 +19,9 @@ from pipelines.extract.office.pictures import Picture, PictureReader
 from pipelines.extract.office.relations import targets
 from pipelines.extract.office.sheets import xls_blocks, xlsx_blocks
 from pipelines.extract.office.strict import transitional
+from pipelines.extract.office.unseen import text_pieces, word_pieces
 from pipelines.extract.office.word import member, notes, plain_word
+from pipelines.hidden import mark_pieces
 from pipelines.types import Block, Extracted
 
 _DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
@@ -89,7 +91,8 @@ def extract_odt(job: Job) -> Extracted:
     with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
         made = Path(folder) / "document.docx"
         convert_file(job.path, "odt", "docx", made)
-        return _finished(job, job.path, [*_word_blocks(made), *aside_blocks(job.path)])
+        blocks = [*_word_blocks(made), *aside_blocks(job.path)]
+        return _finished(job, job.path, mark_pieces(blocks, text_pieces(job.path)))
 
 
 def extract_ods(job: Job) -> Extracted:
@@ -112,7 +115,8 @@ def extract_epub(job: Job) -> Extracted:
 
 def _word_blocks(path: Path) -> list[Block]:
     with plain_word(path) as plain:
-        return [*to_blocks(partition("docx", filename=str(plain))), *_all_drawn(path), *notes(path)]
+        blocks = [*to_blocks(partition("docx", filename=str(plain))), *_all_drawn(path), *notes(path)]
+    return mark_pieces(blocks, word_pieces(path))
 
 
 def _finished(

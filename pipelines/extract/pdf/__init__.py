@@ -17,13 +17,15 @@ from pipelines.extract.pdf.blocks import Group, group_lines, groups_to_blocks
 from pipelines.extract.pdf.decide import Decision, decide, odd_characters
 from pipelines.extract.pdf.facts import embedded_files, pinned_files, read_facts
 from pipelines.extract.pdf.furniture import Furniture, PageText, margins
-from pipelines.extract.pdf.lines import Line, Ruler, TextLayer, page_lines
+from pipelines.extract.pdf.lines import Line, Ruler, TextLayer, page_lines, turned
 from pipelines.extract.pdf.outline import Outline, mark_headings, read_outline
 from pipelines.extract.pdf.repair import is_right_to_left, repair
 from pipelines.extract.pdf.second import SecondReader
 from pipelines.extract.pdf.tables import find_tables
+from pipelines.extract.pdf.unseen import mark_unseen
 from pipelines.extract.pdf.weigh import is_better_ocr, is_better_reading, reads_right_to_left_better
 from pipelines.extract.rules import ExtractRules
+from pipelines.hidden import merge
 from pipelines.types import Block, Extracted, OcrPage, PageDecision, PageReport
 
 if TYPE_CHECKING:
@@ -49,10 +51,13 @@ class _Page:
 
     def read(self, outline: Outline) -> PageText:
         ruler = Ruler(self.layer, self.page.get_rotation())
-        lines = repair(page_lines(self.layer, self.number, ruler), self.text, self.odd, ruler)
+        box = self.page.get_bbox()
+        lines = page_lines(self.layer, self.number, ruler)
+        lines = mark_unseen(lines, self.page, ruler, turned(box, ruler.rotation))
+        lines = repair(lines, self.text, self.odd, ruler)
         if self.number in outline:
             lines = mark_headings(lines, outline[self.number])
-        top, bottom = margins(self.page.get_bbox(), ruler.rotation)
+        top, bottom = margins(box, ruler.rotation)
         return PageText(self.number, find_tables(lines, ruler), top, bottom)
 
 
@@ -282,7 +287,7 @@ def _read_page(here: _Page, reading: _Reading) -> None:
         if is_right_to_left(here.text, here.odd):
             other = reading.second.page_text(number)
             if other is not None and reads_right_to_left_better(other, [line.text for line in page.lines]):
-                reason, page = "right-to-left-second", _bare_page(other, number)
+                reason, page = "right-to-left-second", _bare_page(other, number, _hidden(page))
         reading.add(PageReport(number, "text", reason), page)
     elif decision.verdict != "ocr":
         outcome: PageDecision = "blank" if decision.verdict == "blank" else "failed"
@@ -300,7 +305,8 @@ def _read_by_second(here: _Page, decision: Decision, reading: _Reading) -> bool:
     other = reading.second.page_text(here.number)
     if not other or not is_better_reading(other, here.text):
         return False
-    reading.add(PageReport(here.number, "text", f"{decision.reason}-second"), _bare_page(other, here.number))
+    hidden = _hidden(here.read(reading.outline))
+    reading.add(PageReport(here.number, "text", f"{decision.reason}-second"), _bare_page(other, here.number, hidden))
     return True
 
 
@@ -360,6 +366,11 @@ def _use_second(reading: _Reading, number: int, reason: str) -> None:
     reading.add(PageReport(number, "text" if text.strip() else "blank", reason), _bare_page(text, number))
 
 
-def _bare_page(text: str, number: int) -> PageText:
-    lines = [Line(line.strip(), number) for line in text.splitlines() if line.strip()]
+def _hidden(page: PageText) -> tuple[str, ...]:
+    """What nobody sees on a page: another program's reading of it does not tell where."""
+    return merge(*(line.hidden for line in page.lines))
+
+
+def _bare_page(text: str, number: int, hidden: tuple[str, ...] = ()) -> PageText:
+    lines = [Line(line.strip(), number, hidden=hidden) for line in text.splitlines() if line.strip()]
     return PageText(number, lines, 0.0, 0.0)

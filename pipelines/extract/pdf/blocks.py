@@ -9,6 +9,7 @@ from operator import attrgetter, sub
 
 from pipelines.extract.pdf.lines import Line
 from pipelines.extract.wrapped import join_lines, keep_hyphens
+from pipelines.hidden import merge
 from pipelines.types import Block, BlockKind
 
 _LIST_ITEM = re.compile(
@@ -18,6 +19,7 @@ _CLOSING = "\"'»”’)]"
 _SENTENCE_END = ".!?:;…"
 _BOTTOM, _LAST_BOTTOM, _SIZE = attrgetter("bottom"), attrgetter("last_bottom"), attrgetter("size")
 _TEXT, _COLUMNS, _IS_BOLD = attrgetter("text"), attrgetter("columns"), attrgetter("bold")
+_HIDDEN = attrgetter("hidden")
 _HEADING_SIZE = 1.15
 _LONGEST_HEADING = 200
 _MAX_HEADING_SHARE = 0.3
@@ -34,6 +36,7 @@ class Group:
         wide: whether a line is parted into three pieces or more.
         table: the text is a table's rows as Markdown.
         outline: heading level that the document's outline gives it, else 0; -1: it is none, whatever it looks like.
+        hidden: kinds of text in it that people do not see.
     """
 
     text: str
@@ -45,6 +48,7 @@ class Group:
     upright: bool
     table: bool = False
     outline: int = 0
+    hidden: tuple[str, ...] = ()
 
 
 def group_lines(lines: Sequence[Line]) -> Iterator[Group]:
@@ -90,6 +94,7 @@ def _group(lines: list[Line]) -> Group:
             first.upright,
             table=first.table,
             outline=first.level,
+            hidden=first.hidden,
         )
     columns = list(map(_COLUMNS, lines))
     table = columns.count(1) < 0.5 * count
@@ -105,6 +110,7 @@ def _group(lines: list[Line]) -> Group:
         first.upright,
         table=table,
         outline=first.level,
+        hidden=merge(*map(_HIDDEN, lines)) if any(map(_HIDDEN, lines)) else (),
     )
 
 
@@ -126,7 +132,7 @@ def groups_to_blocks(groups: Sequence[Group]) -> list[Block]:
         if not group.outline and index in headings:
             level = levels.get(round(group.size), deepest) if group.size > body else deepest
         kind: BlockKind = "table" if group.table else "list" if _LIST_ITEM.match(text) else "paragraph"
-        blocks.append(Block("heading" if level else kind, text, level=level, page=group.page))
+        blocks.append(Block("heading" if level else kind, text, level, group.page, group.hidden))
     return blocks
 
 

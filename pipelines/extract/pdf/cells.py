@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from pipelines.extract.pdf.lines import Line
 from pipelines.extract.tables import table_text
+from pipelines.hidden import merge
 
 _NUMBER = re.compile(r"[\W_]*(?:\w{0,3}[\W_]*)?\d[\d\s.,:/%'’\-–()]*[\W_]*\w{0,3}[\W_]*")
 
@@ -55,4 +56,5 @@ def table_line(lines: Sequence[Line], grid: Sequence[Sequence[str]]) -> Line:
         last_bottom=min(line.last_bottom for line in lines),
         columns=2,
         table=True,
+        hidden=merge(*(line.hidden for line in lines)),
     )

@@ -14,20 +14,20 @@ _BOLD = 600
 _WIDE_GAP = 1.5  # font sizes; words of justified text stand closer
 
 
-def _direct(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
+def direct(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
     """A pdfium function without pypdfium2's checks of its arguments, which take as long as the call itself."""
     return ctypes.PYFUNCTYPE(result, *arguments)(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-_int, _address = ctypes.c_int, ctypes.c_void_p
-_count_rects = _direct(pdfium_c.FPDFText_CountRects, _int, _address, _int, _int)
-_get_rect = _direct(pdfium_c.FPDFText_GetRect, _int, _address, _int, _address, _address, _address, _address)
-_get_origin = _direct(pdfium_c.FPDFText_GetCharOrigin, _int, _address, _int, _address, _address)
-_get_matrix = _direct(pdfium_c.FPDFText_GetMatrix, _int, _address, _int, _address)
-_get_size = _direct(pdfium_c.FPDFText_GetFontSize, ctypes.c_double, _address, _int)
-_get_weight = _direct(pdfium_c.FPDFText_GetFontWeight, _int, _address, _int)
-_get_box = _direct(pdfium_c.FPDFText_GetCharBox, _int, _address, _int, _address, _address, _address, _address)
-_Box = tuple[float, float, float, float]  # left, bottom, right, top
+INT, ADDRESS = ctypes.c_int, ctypes.c_void_p
+_count_rects = direct(pdfium_c.FPDFText_CountRects, INT, ADDRESS, INT, INT)
+_get_rect = direct(pdfium_c.FPDFText_GetRect, INT, ADDRESS, INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS)
+_get_origin = direct(pdfium_c.FPDFText_GetCharOrigin, INT, ADDRESS, INT, ADDRESS, ADDRESS)
+_get_matrix = direct(pdfium_c.FPDFText_GetMatrix, INT, ADDRESS, INT, ADDRESS)
+_get_size = direct(pdfium_c.FPDFText_GetFontSize, ctypes.c_double, ADDRESS, INT)
+_get_weight = direct(pdfium_c.FPDFText_GetFontWeight, INT, ADDRESS, INT)
+_get_box = direct(pdfium_c.FPDFText_GetCharBox, INT, ADDRESS, INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS)
+Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 class Line(NamedTuple):
@@ -47,6 +47,7 @@ class Line(NamedTuple):
         level: heading level that the document's outline gives it, else 0; -1: it is none.
         table: it is a whole table, as Markdown.
         crowded: pieces of it stand on each other.
+        hidden: kinds of text in it that people do not see.
     """
 
     text: str
@@ -63,6 +64,7 @@ class Line(NamedTuple):
     level: int = 0
     table: bool = False
     crowded: bool = False
+    hidden: tuple[str, ...] = ()
 
 
 def median(values: Iterable[float]) -> float:
@@ -139,22 +141,29 @@ def page_lines(layer: TextLayer, number: int, ruler: Ruler) -> list[Line]:
                     size = _get_size(handle, start) * (abs(matrix.d) if c == 0 else (c * c + matrix.d**2) ** 0.5)
                     upright = b == 0 or abs(matrix.a) >= abs(b)
                 bold = _get_weight(handle, start) >= _BOLD
-                found = (stripped, number, left, right, bottom, bottom, size, bold, 1, upright, start, 0, False, False)
+                measured = (stripped, number, left, right, bottom, bottom, size, bold)
                 # A named tuple's own constructor takes three times as long.
-                lines.append(tuple.__new__(Line, found))
+                lines.append(tuple.__new__(Line, (*measured, 1, upright, start, 0, False, False, ())))
             else:
+                if pieces > 1:
+                    ruler.parted.add(start)
                 lines.append(ruler.measure(stripped, start, number, pieces))
         position += (length if narrow else len(raw.encode("utf-16-le", "surrogatepass")) // 2) + 2
     return lines
 
 
 class Ruler:
-    """Measures characters of one page. A call into pdfium costs a third of a microsecond: few are made a line."""
+    """Measures characters of one page. A call into pdfium costs a third of a microsecond: few are made a line.
+
+    Attributes:
+        parted: starts of the lines that were drawn in more than one piece.
+    """
 
     def __init__(self, layer: TextLayer, rotation: int) -> None:
         self.rotation = rotation
+        self.parted: set[int] = set()
         # The handle is only an address below: whoever holds the ruler must hold the page's text open.
-        self.handle = ctypes.cast(layer.raw, _address).value
+        self.handle = ctypes.cast(layer.raw, ADDRESS).value
         # pdfium writes its answers here; the addresses are those of the four numbers and of the matrix.
         self.values = (ctypes.c_double * 4)()
         self.matrix = pdfium_c.FS_MATRIX()
@@ -198,11 +207,15 @@ class Ruler:
         _get_origin(self.handle, index, *self.addresses[:2])
         return self._turned_point(self.values[0], self.values[1])
 
-    def box(self, index: int) -> _Box:
+    def box(self, index: int) -> Box:
         """Left, bottom, right, top of a character's ink."""
+        return turned(self.raw_box(index), self.rotation)
+
+    def raw_box(self, index: int) -> Box:
+        """The same as the page has it before it is turned."""
         _get_box(self.handle, index, *self.addresses[:4])
         left, right, bottom, top = self.values
-        return _turned((left, bottom, right, top), self.rotation)
+        return left, bottom, right, top
 
     def _size(self, index: int) -> tuple[float, bool]:
         matrix = self.matrix
@@ -211,14 +224,14 @@ class Ruler:
         scale = (matrix.c**2 + matrix.d**2) ** 0.5
         return _get_size(self.handle, index) * scale, (abs(matrix.a) >= abs(matrix.b)) == (self.rotation in {0, 180})
 
-    def _boxes(self, count: int) -> list[_Box]:
+    def _boxes(self, count: int) -> list[Box]:
         """Boxes of the pieces of the line that was counted last."""
         boxes = []
         for index in range(count):
             if _get_rect(self.handle, index, *self.addresses[:4]):
                 left, top, right, bottom = self.values
                 box = (left, bottom, right, top)
-                boxes.append(_turned(box, self.rotation) if self.rotation else box)
+                boxes.append(turned(box, self.rotation) if self.rotation else box)
         return boxes
 
     def _turned_point(self, x: float, y: float) -> tuple[float, float]:
@@ -227,7 +240,7 @@ class Ruler:
         return {90: (y, -x), 180: (-x, -y), 270: (-y, x)}.get(self.rotation, (x, y))
 
 
-def _wide_gaps(boxes: list[_Box], size: float) -> int:
+def _wide_gaps(boxes: list[Box], size: float) -> int:
     if not size:
         return 0
     wide = _WIDE_GAP * size
@@ -236,7 +249,8 @@ def _wide_gaps(boxes: list[_Box], size: float) -> int:
     )
 
 
-def _turned(box: _Box, rotation: int) -> _Box:
+def turned(box: Box, rotation: int) -> Box:
+    """A box of a page as the reader sees it, where the page is turned by so many degrees."""
     left, bottom, right, top = box
     if rotation == 90:
         return bottom, -right, top, -left
