@@ -26,13 +26,11 @@ from pipelines.errors import GristmillError, PausedError, RetryableError, Unavai
 from pipelines.store import Swapped, swap
 from pipelines.types import EmbeddedChunk
 from worker import ledger_statements as statements
+from worker.backoff import asked_wait, backoff
 from worker.children import Child, delete_source, move_children, record_children
 from worker.crash import crash_point
 from worker.kept_out import is_kept_out, refusal
 from worker.places import file_name
-
-MOST_RETRY_AFTER = 7 * 86_400.0
-"""Seconds; who asks for more than a week has not understood the header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +144,18 @@ class Ledger:
             "language": language,
             "force": force,
         }
-        row = self.connection.execute(statements.RECORD, values).fetchone()
-        if row:
-            return Recorded(row[0], row[1], changed=True)
-        row = self.connection.execute(
-            "select id, version from sources where tenant = %s and uri = %s", (self.tenant, uri)
-        ).fetchone()
-        if row is None and is_kept_out(self.connection, self.tenant, uri):
-            raise refusal()
-        if row is None:  # deleted for good between the two statements
-            return self.record(
-                uri,
-                kind=kind,
-                fingerprint=fingerprint,
-                metadata=metadata,
-                location=location,
-                filename=filename,
-                language=language,
-                force=force,
-            )
-        return Recorded(row[0], row[1], changed=False)
+        while True:
+            row = self.connection.execute(statements.RECORD, values).fetchone()
+            if row:
+                return Recorded(row[0], row[1], changed=True)
+            row = self.connection.execute(
+                "select id, version from sources where tenant = %s and uri = %s", (self.tenant, uri)
+            ).fetchone()
+            if row:
+                return Recorded(row[0], row[1], changed=False)
+            if is_kept_out(self.connection, self.tenant, uri):
+                raise refusal()
+            # Deleted for good between the two statements: it is new.
 
     def refuse(self, uri: str, error: GristmillError, *, kind: str, settled: bool, state: str = "failed") -> int:
         """Note that a document cannot be had, so that it is seen; what is indexed of it stays. Returns its id.
@@ -375,7 +365,7 @@ class Ledger:
             state = "pending"
         delay = backoff(claim.delays, self._backoff, self._backoff_cap)
         if isinstance(error, RetryableError) and error.retry_after is not None:
-            delay = min(max(error.retry_after, 0.0), MOST_RETRY_AFTER) + random.uniform(0, self._backoff)
+            delay = asked_wait(error.retry_after) + random.uniform(0, self._backoff)
         values = {
             "id": claim.id,
             "token": claim.token,
@@ -397,15 +387,6 @@ class Ledger:
         """How many documents could be claimed now, counted up to `limit`."""
         row = self.connection.execute(statements.DUE, (limit,)).fetchone()
         return int(row[0]) if row else 0
-
-
-def backoff(earlier: int, first: float, cap: float) -> float:
-    """Seconds to wait after so many earlier waits.
-
-    Full jitter over the upper half of an exponential back-off, so that failures do not come back in step.
-    """
-    longest = min(cap, first * 2 ** min(earlier, 30))
-    return random.uniform(longest / 2, longest)
 
 
 def content_fingerprint(digest: str, metadata: Mapping[str, Any] | None, filename: str, language: str | None) -> str:

@@ -24,7 +24,8 @@ from pipelines.errors import GristmillError, RetryableError, UnavailableError
 from pipelines.extract.isolation.wire import load_page
 from pipelines.types import OcrPage
 from worker import page_ranges_statements as statements
-from worker.ledger import Claim, backoff
+from worker.backoff import backoff
+from worker.ledger import Claim
 
 RANGE_PAGES = 5
 """Most pages of a range. Each range starts a process, which costs about as much as to read half a page."""

@@ -13,7 +13,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from pipelines.errors import GristmillError, PausedError, RetryableError
-from worker.ledger import backoff
+from worker.backoff import backoff
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)

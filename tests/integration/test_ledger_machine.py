@@ -23,8 +23,9 @@ from psycopg.rows import namedtuple_row
 
 from pipelines.errors import GristmillError, PermanentError, RetryableError, UnavailableError
 from pipelines.types import Chunk, EmbeddedChunk, OcrPage
+from worker.backoff import MOST_SECONDS
 from worker.children import Child, child_uri
-from worker.ledger import MOST_RETRY_AFTER, Claim, Ledger, Outcome
+from worker.ledger import Claim, Ledger, Outcome
 from worker.page_ranges import PageRanges, Parked
 
 EXAMPLES, STEPS_EACH = 60, 16
@@ -562,7 +563,7 @@ class Upheaval(RuleBasedStateMachine):
             elif counts and row.attempts >= ATTEMPTS:
                 row.state, row.next_at = "dead", now
             elif wait.get("retry_after") is not None:
-                asked = min(max(wait["retry_after"] or 0.0, 0.0), MOST_RETRY_AFTER)
+                asked = min(max(wait["retry_after"] or 0.0, 0.0), MOST_SECONDS)
                 row.next_at = between(now, asked, asked + BACKOFF)
             else:
                 longest = min(CAP, BACKOFF * 2**row.delays)

@@ -12,6 +12,7 @@ A run may be killed at any moment; the next one does again whatever was not reco
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,10 +31,6 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _no_wait(seconds: float) -> None:
-    raise NotImplementedError
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a connector gets from whoever drives it.
@@ -49,7 +46,7 @@ class Surroundings:
 
     settings: Settings
     clock: Callable[[], datetime] = utc_now
-    wait: Callable[[float], None] = _no_wait
+    wait: Callable[[float], None] = time.sleep
     cursor: Mapping[str, Any] = field(default_factory=dict)
     known: Callable[[], Iterator[Known]] = lambda: iter(())
 

@@ -24,16 +24,16 @@ from pipelines.errors import (
     RetryableError,
     UnavailableError,
 )
+from worker.backoff import asked_wait, backoff
 from worker.connectors.config import SyncConfig
 from worker.connectors.contract import Connector, Document, Gone, Incomplete, Item, Known, Unchanged
 from worker.drain import to_record
 from worker.kept_out import CODE as KEPT_OUT
 from worker.lease import FencedError, Lease
-from worker.ledger import backoff
 from worker.settings import Settings
 from worker.sync.absence import MEMORY, too_many
 from worker.sync.memory import Memories, Memory
-from worker.sync.schedule import Report, Turn, asked_wait
+from worker.sync.schedule import Report, Turn
 from worker.sync.storable import (
     check_name,
     is_name,

@@ -19,14 +19,13 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from pipelines.errors import GristmillError, RetryableError
+from worker.backoff import asked_wait, backoff
 from worker.connectors.config import SyncConfig
 from worker.connectors.contract import utc_now
-from worker.ledger import backoff
 from worker.sync.storable import storable_error
 
 FIRST_BACKOFF_SECONDS = 30.0
 LONGEST_BACKOFF_SECONDS = 3600.0
-LONGEST_ASKED_SECONDS = 7 * 86_400.0
 
 # A sync whose runs die without a word waits longer each time, like one whose runs fail.
 DUE = """
@@ -315,11 +314,6 @@ class Schedule:
             "counts": Jsonb(dict(report.counts)),
             "notices": Jsonb(list(report.notices)),
         }
-
-
-def asked_wait(seconds: float) -> float:
-    """Seconds that a provider asks to wait, within reason."""
-    return min(LONGEST_ASKED_SECONDS, max(0.0, seconds))  # in this order: NaN gives 0
 
 
 def _holder() -> str:

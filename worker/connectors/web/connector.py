@@ -107,10 +107,6 @@ class WebConnector(Connector):
         """Bytes received so far, headers included."""
         return self.client.bytes_in
 
-    def listing(self, *, full: bool) -> Iterator[Item | Incomplete]:
-        """See `Connector`."""
-        raise NotImplementedError
-
     def visit(self, key: str, known: Known | None, folder: Path) -> Visit:
         """See `Connector`.
 
