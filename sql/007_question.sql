@@ -1,20 +1,26 @@
+-- Repeatable, revision 2: applied again whenever it has changed.
 -- What a question means to the lexical leg.
 
-create function languages_present() returns setof text
+create function languages_present(tenants text[] default null) returns setof text
 language sql stable parallel safe
 begin atomic
   -- A loose index scan: one index probe a language instead of a pass over the table.
-  with recursive step as (
-    (select language from documents order by language limit 1)
+  with recursive step (tenant, language) as (
+    select null, (select language from documents order by language limit 1) where tenants is null
     union all
-    select (select d.language from documents d where d.language > step.language order by d.language limit 1)
-    from step where step.language is not null
+    select t, (select d.language from documents d where d.tenant = t order by d.language limit 1) from unnest(tenants) as t
+    union all
+    select tenant, case when tenant is null
+      then (select d.language from documents d where d.language > step.language order by d.language limit 1)
+      else (select d.language from documents d where d.tenant = step.tenant and d.language > step.language
+            order by d.language limit 1) end
+    from step where language is not null
   )
-  select language from step where language is not null;
+  select distinct language from step where language is not null;
 end;
-comment on function languages_present() is 'The languages that documents holds';
+comment on function languages_present(text[]) is 'The languages that documents holds, of all tenants or of these';
 
-create function question_languages(query_text text) returns text[]
+create function question_languages(query_text text, tenants text[] default null) returns text[]
 language sql stable parallel safe
 begin atomic
   with words as materialized (
@@ -24,13 +30,13 @@ begin atomic
   ),
   scored as materialized (
     select name, (select count(*) from words where to_tsvector(text_search_config(name), word) = ''::tsvector) as stops
-    from languages_present() as name
+    from languages_present(tenants) as name
   )
   select coalesce(array_agg(name order by name), '{}')
   from scored
   where stops = (select max(stops) from scored) or name = 'simple';
 end;
-comment on function question_languages(text) is
+comment on function question_languages(text, text[]) is
   'The languages present in which the most words of the question are stop words: people put stop words into questions. '
   'All languages where it has none, as a bare code or a name';
 
@@ -81,7 +87,7 @@ end;
 comment on function question_filter(text, text[]) is
   'What the quoted phrases and -words of keywords demand of a passage; null where there are none, or in a sentence';
 
-create function question_lexemes(query_text text, languages text[])
+create function question_lexemes(query_text text, languages text[], tenants text[] default null)
 returns table (lexeme text, kind text, documents int, idf float8, weight float8)
 language sql stable parallel safe
 begin atomic
@@ -107,11 +113,18 @@ begin atomic
     select f.lexeme, f.kind, f.occurrences,
            -- Those of an identifier are counted now, they are few; whatever the snapshot lacks is rare. Subqueries, or
            -- the planner, who knows not how few lexemes a question has, would read the whole snapshot.
-           case when f.kind = 'identifier'
+           case when f.kind = 'identifier' and tenants is null
                 then (select count(*) from (select from documents d where d.fts @@ quote_literal(f.lexeme)::tsquery
                                             limit 10000) as hits)
-                else coalesce((select s.documents from lexeme_statistics s where s.lexeme = f.lexeme), 1) end as documents,
-           greatest((select i.documents from index_statistics i), 1) as total
+                when f.kind = 'identifier'
+                then (select count(*) from (select from documents d
+                                            where d.fts @@ quote_literal(f.lexeme)::tsquery and d.tenant = any (tenants)
+                                            limit 10000) as hits)
+                else coalesce((select sum(s.documents) from lexeme_statistics s
+                               where s.lexeme = f.lexeme and (tenants is null or s.tenant = any (tenants))), 1)
+           end as documents,
+           greatest((select sum(i.documents) from index_statistics i
+                     where tenants is null or i.tenant = any (tenants)), 1) as total
     from found f
   )
   select c.lexeme, c.kind, c.documents::int, v.idf,
@@ -120,7 +133,7 @@ begin atomic
        lateral (select ln(1 + greatest(c.total - c.documents + 0.5, 0.5) / (c.documents + 0.5))) as v(idf)
   where c.documents > 0;
 end;
-comment on function question_lexemes(text, text[]) is
+comment on function question_lexemes(text, text[], text[]) is
   'What BM25 looks for: kind is word (a stem as asked), spelling (the stem without accents, for passages written so; at a '
-  'quarter of the weight) or identifier (only such as some passage holds), each with its document frequency, its BM25 '
-  'idf, and its weight in the score';
+  'quarter of the weight) or identifier (only such as some passage holds), each with its document frequency among all '
+  'tenants or these, its BM25 idf, and its weight in the score';

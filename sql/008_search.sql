@@ -1,3 +1,4 @@
+-- Repeatable, revision 2: applied again whenever it has changed.
 -- Fused search: one function, usable from psql, n8n, PostgREST and Python alike.
 
 create function question_mode(query_text text) returns text
@@ -62,6 +63,24 @@ comment on function with_neighbours(bigint[], int) is
   'Hits (best first) with so many chunks before and after each from the same document, in order; hits whose passages '
   'overlap or touch become one, under the id of the best of them';
 
+create function vector_index_scans() returns bigint
+language sql volatile
+begin atomic
+  select sum(pg_stat_get_xact_numscans(i.indexrelid))::bigint
+  from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam
+  where i.indrelid = 'documents'::regclass and a.amname = 'hnsw';
+end;
+comment on function vector_index_scans() is 'How often the HNSW index was used in this transaction';
+
+create function caller_pass() returns uuid[]
+language sql stable
+begin atomic
+  select coalesce(array_agg(pass), '{}') from caller_passes;
+end;
+comment on function caller_pass() is
+  'What search_documents() tells its caller by: the default of an argument is evaluated as the caller, what the function '
+  'does itself is not';
+
 create function search_documents(
   query_text       text,
   query_embedding  vector default null,
@@ -77,7 +96,9 @@ create function search_documents(
   rrf_k            int default null,
   pool             int default 100,
   highlight        boolean default false,
-  neighbours       int default 0
+  neighbours       int default 0,
+  tenant           text default null,
+  pass             uuid[] default caller_pass()
 ) returns table (
   id               bigint,
   content          text,
@@ -89,7 +110,7 @@ create function search_documents(
   similarity       float8,
   snippet          text
 )
-language plpgsql stable
+language plpgsql stable security definer  -- under policies Postgres uses neither the index of words nor that of metadata
 set search_path from current
 set hnsw.iterative_scan = 'strict_order'
 set hnsw.ef_search = 100
@@ -99,6 +120,7 @@ set enable_seqscan = off  -- small tables and odd statistics must not tempt the 
 as $$
 #variable_conflict use_column
 declare
+  tenants        text[] := visible_tenants(search_documents.tenant, pass);
   depth          int := greatest(pool, match_count);
   by_vector      boolean;
   by_words       boolean;
@@ -117,6 +139,9 @@ declare
   must           tsquery;
   vector_ids     bigint[] := '{}';
   vector_distances float8[];
+  scans          bigint;
+  exactly        boolean;
+  mixed          boolean;  -- with others' rows
   keyword_ids    bigint[] := '{}';
   keyword_scores float8[];
   code_ids       bigint[] := '{}';
@@ -137,10 +162,9 @@ begin
   if mode = 'vector' and query_embedding is null then
     raise exception 'a vector search needs query_embedding' using errcode = 'invalid_parameter_value';
   end if;
-  perform set_config('hnsw.ef_search', least(1000, greatest(100, depth))::text, true);
 
   if by_words then
-    languages := case when query_language is null then question_languages(query_text) else array[query_language] end;
+    languages := case when query_language is null then question_languages(query_text, tenants) else array[query_language] end;
     must := question_filter(query_text, languages);
 
     select coalesce(array_agg(q.lexeme), '{}'), array_agg(q.weight),
@@ -154,10 +178,10 @@ begin
            coalesce(sum(q.documents) filter (where q.documents <= greatest(common, rarest)), 0) <= 1000,
            min(q.documents) > min(common)
     into lexemes, lexeme_weights, words, word_idfs, codes, code_idfs, candidates, few, common_only
-    from (select *, min(documents) over () as rarest from question_lexemes(query_text, languages)) q,
-         (select greatest(1000, coalesce(max(documents), 0) * 0.1) as common,
-                 greatest(10, coalesce(max(documents), 0) * 0.02) as rare
-          from index_statistics) s;
+    from (select *, min(documents) over () as rarest from question_lexemes(query_text, languages, tenants)) q,
+         (select greatest(1000, coalesce(sum(i.documents), 0) * 0.1) as common,
+                 greatest(10, coalesce(sum(i.documents), 0) * 0.02) as rare
+          from index_statistics i where tenants is null or i.tenant = any (tenants)) s;
 
     select ('{' || string_agg(dimension || ':' || weight::float4, ',' order by dimension) || '}/268435456')::sparsevec
     into weights
@@ -170,12 +194,26 @@ begin
   perform set_config('plan_cache_mode', 'force_custom_plan', true);
 
   if by_vector then
+    scans := vector_index_scans();
+    -- To the graph a tenant is a filter that it knows nothing of. A small one is measured in full, which is quick; for
+    -- others the walk is wider, or it would end among neighbours that lie nearer to the question.
+    select of_tenants <= least(10000, of_all * 0.9), of_tenants < of_all * 0.9
+    into exactly, mixed
+    from (select sum(i.documents) filter (where i.tenant = any (tenants)) as of_tenants, sum(i.documents) as of_all
+          from index_statistics i) s;
+    exactly := exactly is true;
+    perform set_config('hnsw.ef_search',
+                       (case when mixed then 1000 else least(1000, greatest(100, depth)) end)::text, true);
+  end if;
+
+  if by_vector and not exactly then
     -- The order must stand where the limit stands: numbering first and limiting after it scans the whole table.
     select coalesce(array_agg(n.id order by n.distance, n.id), '{}'), array_agg(n.distance order by n.distance, n.id)
     into vector_ids, vector_distances
     from (select d.id, d.embedding <=> query_embedding as distance
           from documents d
           where d.embedding is not null
+            and (tenants is null or d.tenant = any (tenants))
             and (filter = '{}' or d.metadata @> filter)
             and (sources is null or d.source_id = any (sources))
             and (search_documents.language is null or d.language = search_documents.language)
@@ -183,6 +221,27 @@ begin
             and (until is null or d.created_at < until)
             and (must is null or d.fts @@ must)
           order by d.embedding <=> query_embedding
+          limit depth) n;
+
+    -- HNSW gives up after hnsw.max_scan_tuples: what passes the filters may all lie further away. Then all of it is
+    -- measured, without an index that this order could come from.
+    exactly := cardinality(vector_ids) < depth and vector_index_scans() > scans;
+  end if;
+
+  if exactly then
+    select coalesce(array_agg(n.id order by n.distance, n.id), '{}'), array_agg(n.distance order by n.distance, n.id)
+    into vector_ids, vector_distances
+    from (select d.id, (d.embedding <=> query_embedding) + 0 as distance
+          from documents d
+          where d.embedding is not null
+            and (tenants is null or d.tenant = any (tenants))
+            and (filter = '{}' or d.metadata @> filter)
+            and (sources is null or d.source_id = any (sources))
+            and (search_documents.language is null or d.language = search_documents.language)
+            and (since is null or d.created_at >= since)
+            and (until is null or d.created_at < until)
+            and (must is null or d.fts @@ must)
+          order by 2, 1
           limit depth) n;
   end if;
 
@@ -199,6 +258,7 @@ begin
           where case when pooled then d.id = any (vector_ids) else true end
             and case when pooled then (d.fts @@ candidates) is true
                      else d.fts @@ case when must is null then candidates else candidates && must end end
+            and (tenants is null or d.tenant = any (tenants))
             and (pooled or filter = '{}' or case when few then (d.metadata @> filter) is true else d.metadata @> filter end)
             and (sources is null or d.source_id = any (sources))
             and (search_documents.language is null or d.language = search_documents.language)
@@ -227,6 +287,7 @@ begin
                 from documents d
                 where d.fts @@ (select (string_agg(quote_literal(l), ' | '))::tsquery from unnest(codes) as l)
                   and (must is null or d.fts @@ must)
+                  and (tenants is null or d.tenant = any (tenants))
                   and (filter = '{}' or case when few then (d.metadata @> filter) is true else d.metadata @> filter end)
                   and (sources is null or d.source_id = any (sources))
                   and (search_documents.language is null or d.language = search_documents.language)
@@ -304,15 +365,17 @@ begin
   order by f.fused_score desc, f.id;
 end $$;
 comment on function search_documents(text, vector, int, text, jsonb, bigint[], text, timestamptz, timestamptz, text,
-                                     float8, int, int, boolean, int) is
+                                     float8, int, int, boolean, int, text, uuid[]) is
   'Fused search with its reasons. Three legs, each at most pool deep: nearest vectors, BM25 over any word of the '
   'question, and rows that hold its identifiers. Fused by score and rank: alpha is the share of the vector leg (0.525), '
   'the lexical leg is trusted as far as it covers the question, an identifier is worth a full point. With rrf_k by '
   'reciprocal rank fusion instead (Cormack, Clarke, Buettcher 2009). mode: hybrid, keyword, vector, or auto, which looks '
   'at the question. Only rows that contain filter (jsonb @>), come from sources, are in language, were added from since '
   'and before until. Among keywords "quoted phrases" must and -words must not stand in a row. query_language: of the '
-  'question, else it is detected. neighbours: so many chunks before and after each hit, touching hits merged. A leg that '
-  'did not find a row has a null rank; ties go by id';
+  'question, else it is detected. neighbours: so many chunks before and after each hit, touching hits merged. tenant: only '
+  'of this one; without it of all that the caller may see (visible_tenants()), which row level security would not let '
+  'the indexes serve, so this function runs as its owner and looks after it itself; pass is not for callers to give. A leg '
+  'that did not find a row has a null rank; ties go by id';
 
 create function hybrid_search(
   query_text        text,
@@ -358,7 +421,8 @@ begin atomic
   limit match_count;
 end;
 comment on function match_documents(vector, int, jsonb) is
-  'Nearest documents by cosine, as Supabase, LangChain and n8n call it; similarity is 1 - cosine distance';
+  'Nearest documents by cosine, as Supabase, LangChain and n8n call it; similarity is 1 - cosine distance. Of all tenants '
+  'that row level security lets the caller see: the setting gristmill.tenant is not looked at';
 
 create function match_documents_hybrid(
   query_embedding  vector,
