@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -150,14 +151,100 @@ def test_two_callers_may_use_the_same_idempotency_key(client: httpx.Client, data
         assert answer.status_code == 202
 
 
+# --- tenants ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bound", "header", "acts_for"),
+    [
+        ("acme", None, "acme"),
+        ("acme", "acme", "acme"),
+        (None, None, "default"),
+        (None, "bolt", "bolt"),
+        (None, "Société à b.", "Société à b."),
+        ("acme", "bolt", (403, "wrong_tenant")),
+        ("acme", "ACME", (403, "wrong_tenant")),
+        ("acme", "default", (403, "wrong_tenant")),
+        ("acme", "", (400, "invalid_tenant")),
+        (None, "", (400, "invalid_tenant")),
+        (None, "a" * 201, (400, "invalid_tenant")),
+        (None, "a\tb", (400, "invalid_tenant")),
+        (None, b"a\xffb", (400, "invalid_tenant")),
+        (None, "a\u2028b", (400, "invalid_tenant")),
+    ],
+)
+def test_whom_a_request_acts_for(
+    client: httpx.Client,
+    database: Connection[Any],
+    bound: str | None,
+    header: str | bytes | None,
+    acts_for: str | tuple[int, str],
+) -> None:
+    headers: dict[bytes, bytes] = {b"X-API-Key": create_key(database, "crm", ["ingest"], bound).encode()}
+    if header is not None:
+        headers[b"X-Tenant"] = header.encode() if isinstance(header, str) else header
+    answer = client.post("/ingest/text", json={"content": "x", "uri": "doc:1"}, headers=headers)
+    rows = database.execute("select tenant from sources").fetchall()
+    if isinstance(acts_for, str):
+        assert (answer.status_code, rows) == (202, [(acts_for,)]), answer.text
+    else:
+        assert (answer.status_code, answer.json()["code"], rows) == (*acts_for, []), answer.text
+        assert answer.json()["remedy"]
+
+
+def test_two_tenants_in_one_request_are_refused(client: httpx.Client, database: Connection[Any]) -> None:
+    key = create_key(database, "crm", ["ingest"])
+    answer = client.get("/sources", headers=[("X-API-Key", key), ("X-Tenant", "acme"), ("X-Tenant", "bolt")])
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_tenant")
+    assert client.get("/sources", headers={"X-Tenant": "a\tb"}).status_code == 401, "a stranger learns nothing of it"
+
+
+def test_where_no_key_is_demanded_one_with_a_tenant_counts(
+    tmp_path: Path, services: Services, dsn: str, database: Connection[Any]
+) -> None:
+    bound, free = create_key(database, "acme", ["ingest"], "acme"), create_key(database, "any", ["search"])
+    with client_of(
+        create_http_app(Settings(home=tmp_path, tenant="house"), Services(dsn, services.broker_url))
+    ) as client:
+        for number, (headers, acts_for) in enumerate(
+            [
+                ({}, "house"),
+                ({"X-Tenant": "bolt"}, "bolt"),
+                ({"X-API-Key": "whatever", "X-Tenant": "bolt"}, "bolt"),
+                ({"X-API-Key": free}, "house"),
+                ({"X-API-Key": bound}, "acme"),
+            ]
+        ):
+            answer = client.post("/ingest/text", json={"content": "x", "uri": f"doc:{number}"}, headers=headers)
+            assert answer.status_code == 202, answer.text
+            row = database.execute("select tenant from sources where uri = %s", (f"doc:{number}",)).fetchone()
+            assert row == (acts_for,), headers
+        refused = client.post("/search", json={"query": "x"}, headers={"X-API-Key": bound})
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+        other = client.get("/sources", headers={"X-API-Key": bound, "X-Tenant": "house"})
+        assert (other.status_code, other.json()["code"]) == (403, "wrong_tenant")
+
+
+def test_one_key_may_use_an_idempotency_key_for_each_tenant(client: httpx.Client, database: Connection[Any]) -> None:
+    headers = {"X-API-Key": create_key(database, "any", ["ingest"]), "Idempotency-Key": "k"}
+    ids = []
+    for tenant in ("acme", "bolt", "acme"):
+        answer = client.post("/ingest/text", json={"content": "x"}, headers={**headers, "X-Tenant": tenant})
+        ids.append(answer.json()["sources"][0]["id"])
+    assert ids[0] == ids[2] != ids[1]
+    rows = database.execute("select id, tenant from sources order by id").fetchall()
+    assert rows == [(ids[0], "acme"), (ids[1], "bolt")]
+
+
 # --- keys ------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_is_kept_as_its_hash_only(database: Connection[Any]) -> None:
     key = create_key(database, "n8n", ["search", "ingest", "search"])
     assert re.fullmatch(r"gm_[A-Za-z0-9_-]{32}", key)
-    stored = database.execute("select api_keys::text from api_keys").fetchone()
-    assert stored is not None and key not in stored[0]
+    stored = database.execute("select key_hash, api_keys::text from api_keys").fetchone()
+    assert stored is not None and stored[0] == hashlib.sha256(key.encode()).digest()
+    assert key not in stored[1] and key.encode().hex() not in stored[1]
     (listed,) = list_keys(database)
     assert (listed.name, listed.scopes, listed.last_used_at) == ("n8n", ["ingest", "search"], None)
     assert find_key(database, key) is not None and find_key(database, key[:-1]) is None
@@ -183,6 +270,13 @@ def test_a_key_that_cannot_be_made(database: Connection[Any], name: str, scopes:
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("tenant", ["", " ", "a\nb", "a ", "a" * 201])
+def test_a_key_for_no_name_of_a_tenant(database: Connection[Any], tenant: str) -> None:
+    with pytest.raises(PermanentError) as caught:
+        create_key(database, "acme", ["search"], tenant)
+    assert caught.value.code == "invalid_tenant" and list_keys(database) == []
+
+
 def test_the_commands(tmp_path: Path, dsn: str, database: Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRISTMILL_HOME", str(tmp_path))
     monkeypatch.setenv("GRISTMILL_DATABASE_URL", dsn)
@@ -192,6 +286,11 @@ def test_the_commands(tmp_path: Path, dsn: str, database: Connection[Any], monke
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
+    bound = run("add", "acme", "--scope", "admin", "--tenant", "acme")
+    found = find_key(database, bound["key"])
+    assert bound["tenant"] == "acme" and found is not None and found.tenant == "acme"
+    assert [key["tenant"] for key in run("list")] == ["acme"]
+    assert run("revoke", "acme") == {"revoked": "acme"}
     made = run("add", "n8n", "--scope", "search", "--scope", "ingest")
     assert made["scopes"] == ["ingest", "search"] and find_key(database, made["key"]) is not None
     (listed,) = run("list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from psycopg import sql
 
@@ -135,17 +135,24 @@ def test_column_names_are_unquoted() -> None:
     assert column_names("") == []
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["id", "content", "metadata", "select", "select", "order", "limit", "metadata->>k", "x"])
-            | st.text(),
-            st.text()
-            | st.sampled_from(["eq.", "in.(", 'in.("', "not.", "is.", "a:b:c", "%s:id", "->", "id->>", "id.desc.asc"]),
-        ),
-        max_size=4,
-    )
+ANY = st.text(max_size=20)
+NAMES = st.sampled_from(["id", "content", "metadata", "select", "select", "order", "limit", "metadata->>k", "x"])
+VALUES = st.sampled_from(["eq.", "in.(", 'in.("', "not.", "is.", "a:b:c", "%s:id", "->", "id->>", "id.desc.asc"])
+PATHS = st.builds("metadata->>{}".format, ANY)
+# Most of what is made up anyhow is refused, so most is well-formed here, around texts that may be anything.
+WELL_FORMED = (
+    st.tuples(st.just("content") | PATHS, st.builds("{}.{}".format, st.sampled_from(["eq", "not.like", "ilike"]), ANY))
+    | st.tuples(st.just("metadata"), st.builds("cs.{}".format, ANY))
+    | st.tuples(st.just("content"), st.lists(ANY, max_size=3).map(lambda some: f"in.({','.join(some)})"))
+    | st.tuples(st.just("select"), st.builds("{}:{}".format, ANY, st.just("content") | PATHS))
+    | st.tuples(st.just("order"), st.builds("{}.desc".format, PATHS))
 )
+
+
+@example([("content", "eq.x' or 1=1--")])
+@example([("metadata->>a'b", "eq.%s")])
+@example([("select", '%s:content,"a\'b":id')])
+@given(st.lists(st.tuples(NAMES | ANY, VALUES | ANY) | WELL_FORMED, max_size=4) | st.lists(WELL_FORMED, max_size=4))
 def test_whatever_is_sent_is_understood_or_refused_and_never_part_of_the_statement(
     items: list[tuple[str, str]],
 ) -> None:

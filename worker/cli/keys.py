@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from pipelines.errors import PermanentError
 from worker.cli.output import Json, console, errors, print_json, print_table, settings
 from worker.database import open_database
+from worker.journal import Journal, revocation
 
 
 class ScopeName(StrEnum):
@@ -38,6 +40,9 @@ def add(
         list[ScopeName],
         typer.Option(help="ingest: documents in and out; search: ask; admin: both; may be given more than once"),
     ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Good for this tenant only, and for nothing of the whole installation")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a key and print it. It is shown this once and kept nowhere."""
@@ -45,9 +50,9 @@ def add(
 
     scopes = sorted({one.value for one in scope})
     with open_database(settings(), application="gristmill cli") as connection:
-        key = create_key(connection, name, scopes)
+        key = create_key(connection, name, scopes, tenant)
     if as_json:
-        print_json({"name": name, "scopes": scopes, "key": key})
+        print_json({"name": name, "scopes": scopes, "tenant": tenant, "key": key})
         return
     errors.print("the key, shown this once; send it as Authorization: Bearer or X-API-Key:")
     print(key)
@@ -55,7 +60,7 @@ def add(
 
 @keys.command(name="list")
 def list_(as_json: Json = False) -> None:
-    """Names, scopes and last use of all keys; never the keys themselves."""
+    """Names, scopes, tenants and last use of all keys; never the keys themselves."""
     from worker.receivers.auth import list_keys
 
     with open_database(settings(), application="gristmill cli") as connection:
@@ -64,8 +69,11 @@ def list_(as_json: Json = False) -> None:
         print_json([asdict(key) for key in found])
         return
     print_table(
-        ["name", "scopes", "made", "last used"],
-        [(key.name, ", ".join(key.scopes), key.created_at, key.last_used_at or "never") for key in found],
+        ["name", "scopes", "tenant", "made", "last used"],
+        [
+            (key.name, ", ".join(key.scopes), key.tenant or "any", key.created_at, key.last_used_at or "never")
+            for key in found
+        ],
     )
 
 
@@ -75,8 +83,10 @@ def revoke(name: Name, as_json: Json = False) -> None:
     from worker.receivers.auth import revoke_key
 
     with open_database(settings(), application="gristmill cli") as connection:
+        revoked = revocation(connection, name, f"os:{getpass.getuser()}")
         if not revoke_key(connection, name):
             raise PermanentError("unknown_key", f"there is no key named {name}", "see: gristmill keys list")
+        Journal(settings().home).append(revoked)
     if as_json:
         print_json({"revoked": name})
     else:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from fastapi import Depends
+from fastapi import Depends, Header
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from psycopg import Connection
 from psycopg.errors import UniqueViolation
@@ -25,12 +25,17 @@ from pipelines.errors import PermanentError
 from worker.receivers.context import Shared
 from worker.receivers.problems import ProblemError
 from worker.settings import Settings
+from worker.tenants import MOST_CHARACTERS, check_tenant
 
 Scope = Literal["ingest", "search", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 KEY_PREFIX = "gm_"
 MOST_KEY_LENGTH = 512
+TENANT_HEADER = "X-Tenant"
+TENANT_HELP = "For whom to act, with a key that is bound to no tenant; left out, for GRISTMILL_TENANT"
+
+_COLUMNS = "name, scopes, created_at, last_used_at, tenant"
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="bearer", description="An API key, as bearer token")
 _header = APIKeyHeader(name="X-API-Key", auto_error=False, scheme_name="X-API-Key", description="An API key")
@@ -39,12 +44,17 @@ _supabase = APIKeyHeader(name="apikey", auto_error=False, scheme_name="apikey", 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of an API key; never the key itself."""
+    """What is known of an API key; never the key itself.
+
+    Attributes:
+        tenant: the only one that it is good for; None: any.
+    """
 
     name: str
     scopes: list[Scope]
     created_at: datetime
     last_used_at: datetime | None
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +62,28 @@ class Caller:
     """Who sent a request: the name of the key, or None where none is demanded.
 
     Attributes:
-        admin: may do everything.
+        tenant: for whom alone this request reads and writes.
+        bound: the key is good for this tenant only; what concerns the whole installation is not for this caller to see.
+        admin: may do everything to what is this tenant's.
     """
 
     name: str | None
+    tenant: str
+    bound: bool = False
     admin: bool = False
 
 
 # --- keys ------------------------------------------------------------------------------------------------------
 
 
-def create_key(connection: Connection[Any], name: str, scopes: Iterable[str]) -> str:
+def create_key(connection: Connection[Any], name: str, scopes: Iterable[str], tenant: str | None = None) -> str:
     """Make a key and return it: the only time that it can be seen.
 
+    Args:
+        tenant: the only one that it is good for; None: any.
+
     Raises:
-        PermanentError: the name is empty or taken, or a scope is not known.
+        PermanentError: the name is empty or taken, a scope is not known, or no tenant has such a name.
     """
     wanted = sorted(set(scopes))
     if not wanted or not set(wanted) <= set(SCOPES):
@@ -75,10 +92,13 @@ def create_key(connection: Connection[Any], name: str, scopes: Iterable[str]) ->
         )
     if not name.strip() or not name.isprintable():
         raise PermanentError("invalid_name", "a key needs a name", "name it after whoever will use it")
+    if tenant is not None:
+        check_tenant(tenant)
     key = KEY_PREFIX + secrets.token_urlsafe(24)
     try:
         connection.execute(
-            "insert into api_keys (name, key_hash, scopes) values (%s, %s, %s)", (name, _hash(key), wanted)
+            "insert into api_keys (name, key_hash, scopes, tenant) values (%s, %s, %s, %s)",
+            (name, _hash(key), wanted, tenant),
         )
     except UniqueViolation as error:
         raise PermanentError(
@@ -92,7 +112,7 @@ def create_key(connection: Connection[Any], name: str, scopes: Iterable[str]) ->
 def list_keys(connection: Connection[Any]) -> list[Key]:
     """All keys, by name."""
     with connection.cursor(row_factory=class_row(Key)) as cursor:
-        return cursor.execute("select name, scopes, created_at, last_used_at from api_keys order by name").fetchall()
+        return cursor.execute(f"select {_COLUMNS} from api_keys order by name").fetchall()
 
 
 def revoke_key(connection: Connection[Any], name: str) -> bool:
@@ -103,9 +123,7 @@ def revoke_key(connection: Connection[Any], name: str) -> bool:
 def find_key(connection: Connection[Any], key: str) -> Key | None:
     """The key that this is; None if it is not one of ours. Notes its use, to the minute."""
     with connection.cursor(row_factory=class_row(Key)) as cursor:
-        found = cursor.execute(
-            "select name, scopes, created_at, last_used_at from api_keys where key_hash = %s", (_hash(key),)
-        ).fetchone()
+        found = cursor.execute(f"select {_COLUMNS} from api_keys where key_hash = %s", (_hash(key),)).fetchone()
     if found:
         connection.execute(
             "update api_keys set last_used_at = now()"
@@ -124,8 +142,13 @@ def require(scope: Scope) -> Callable[..., Caller]:
     The key may come as `Authorization: Bearer`, `X-API-Key` or `apikey`. None is demanded where the settings say so
     or, by default, from a program on the machine of a service that listens on loopback only.
 
+    The caller acts for the tenant of the key; with a key that has none, or none at all, for that of the header
+    `X-Tenant`, else for that of the settings. A key with a tenant counts where none is demanded as well: what was meant
+    for its tenant must not end up with another.
+
     Answers:
-        401 without a valid key, 403 with one that lacks the scope.
+        401 without a valid key, 403 with one that lacks the scope or is another tenant's, 400 where `X-Tenant` names
+        none.
     """
 
     def authorised(
@@ -134,20 +157,26 @@ def require(scope: Scope) -> Callable[..., Caller]:
         bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
         header: Annotated[str | None, Depends(_header)],
         supabase: Annotated[str | None, Depends(_supabase)],
+        _tenant: Annotated[str | None, Header(alias=TENANT_HEADER, description=TENANT_HELP)] = None,
     ) -> Caller:
         given = [key for key in (bearer and bearer.credentials, header, supabase) if key]
-        if not key_demanded(context.settings, request):
-            return Caller(None, admin=True)
-        if not given:
+        demanded = key_demanded(context.settings, request)
+        if demanded and not given:
             raise _unauthorised("no_key", "this needs an API key and none was sent")
-        # supabase-js sends two headers, which need not hold the same thing
-        with context.connection() as connection:
-            keys = [found for key in dict.fromkeys(given) if (found := _found(connection, key))]
+        keys: list[Key] = []
+        if given:  # supabase-js sends two headers, which need not hold the same thing
+            with context.connection() as connection:
+                keys = [found for key in dict.fromkeys(given) if (found := _found(connection, key))]
+        if not demanded:
+            keys = [key for key in keys if key.tenant is not None]
+            if not keys:
+                return Caller(None, _asked_tenant(request) or context.settings.tenant, admin=True)
         if not keys:
             raise _unauthorised("wrong_key", "the API key is not valid")
         for key in keys:
             if scope in key.scopes or "admin" in key.scopes:
-                return Caller(key.name, admin="admin" in key.scopes)
+                tenant = _tenant_of(key, _asked_tenant(request), context.settings)
+                return Caller(key.name, tenant, bound=key.tenant is not None, admin="admin" in key.scopes)
         raise ProblemError(
             403,
             "scope_missing",
@@ -188,6 +217,45 @@ def _host(address: str) -> str:
         return urlsplit(address).hostname or ""
     except ValueError:
         return ""
+
+
+def _asked_tenant(request: Request) -> str | None:
+    """What `X-Tenant` says; None where it is not there.
+
+    Raises:
+        ProblemError: 400, it comes twice, is not UTF-8, or is no name of a tenant.
+    """
+    given = request.headers.getlist(TENANT_HEADER)
+    if not given:
+        return None
+    try:
+        if len(given) == 1:
+            return check_tenant(given[0].encode("latin-1").decode())
+    except (PermanentError, UnicodeDecodeError) as error:
+        raise _no_tenant() from error
+    raise _no_tenant()
+
+
+def _tenant_of(key: Key, asked: str | None, settings: Settings) -> str:
+    if key.tenant is None:
+        return asked or settings.tenant
+    if asked in (None, key.tenant):
+        return key.tenant
+    raise ProblemError(
+        403,
+        "wrong_tenant",
+        f"the API key {key.name} is not good for the tenant that {TENANT_HEADER} names",
+        f"leave {TENANT_HEADER} out, or use a key of that tenant",
+    )
+
+
+def _no_tenant() -> ProblemError:
+    return ProblemError(
+        400,
+        "invalid_tenant",
+        f"{TENANT_HEADER} is 1 to {MOST_CHARACTERS} printable characters in UTF-8, given once",
+        "name the tenant as its documents name it, or leave the header out",
+    )
 
 
 def _found(connection: Connection[Any], key: str) -> Key | None:

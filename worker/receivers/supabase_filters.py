@@ -100,11 +100,17 @@ class Query:
     limit: int
     offset: int
 
-    def where(self, params: Params) -> sql.Composable:
-        """` where …`, or nothing."""
-        if not self.conditions:
-            return sql.SQL("")
-        return sql.SQL(" where ") + sql.SQL(" and ").join(condition.sql(params) for condition in self.conditions)
+    def where(self, params: Params, tenant: str | None = None) -> sql.Composable:
+        """` where …`, or nothing. With a tenant, only its rows, whatever the conditions are.
+
+        That comes first: what is asked of a row may fail, and an error would tell of a row that is not the tenant's.
+        """
+        found: list[sql.Composable] = []
+        if tenant is not None:
+            params.append(tenant)
+            found.append(sql.SQL("tenant = %s"))
+        found.extend(condition.sql(params) for condition in self.conditions)
+        return sql.SQL(" where ") + sql.SQL(" and ").join(found) if found else sql.SQL("")
 
     def columns(self, params: Params) -> sql.Composable:
         """The list of a `select`."""
@@ -223,6 +229,9 @@ def _condition(name: str, value: str, columns: Mapping[str, str], table: str) ->
         if operand not in ("null", "not_null"):
             raise _cannot(f"{name}=is.{operand}", "ask is.null or is.not_null")
         return Condition(column, operator, operand, negated)
+    if operator in _LIKES and (len(operand) - len(operand.rstrip("\\"))) % 2:
+        # Postgres says so only once it meets a row that the rest of the pattern fits.
+        raise DialectError(400, "22025", "LIKE pattern must not end with escape character", param=name)
     if operator == "in":
         return Condition(column, operator, _listed(name, operand), negated)
     return Condition(column, operator, operand.replace("*", "%") if operator in _LIKES else operand, negated)

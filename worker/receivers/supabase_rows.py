@@ -51,8 +51,8 @@ def rows_of(body: Any, names: Sequence[str] | None = None) -> list[Row]:
     return [{name: _checked(name, row[name]) for name in row if names is None or name in names} for row in rows]
 
 
-def write(context: Context, rows: list[Row], *, merge: bool = False, ignore: bool = False) -> list[int]:
-    """Insert rows, all or none.
+def write(context: Context, tenant: str, rows: list[Row], *, merge: bool = False, ignore: bool = False) -> list[int]:
+    """Insert rows of a tenant, all or none.
 
     Args:
         merge: a row whose id is there replaces what is there.
@@ -62,8 +62,8 @@ def write(context: Context, rows: list[Row], *, merge: bool = False, ignore: boo
         The id of each row, in order, also of those that were there already; left out ones missing.
 
     Raises:
-        DialectError: 400, a row has no content, or an id that the table never gave; 409, the row of that id belongs to
-            a document of the ledger.
+        DialectError: 400, a row has no content, or an id that no row of the tenant has; 409, the row of that id belongs
+            to a document of the ledger.
     """
     for row in rows:
         if row.get("content") is None:
@@ -74,18 +74,19 @@ def write(context: Context, rows: list[Row], *, merge: bool = False, ignore: boo
         action = sql.SQL(
             " on conflict (id) do update set content = excluded.content, metadata = excluded.metadata,"
             " embedding = excluded.embedding, language = excluded.language, model = excluded.model,"
-            " content_hash = excluded.content_hash, updated_at = now() where documents.source_id is null"
+            " content_hash = excluded.content_hash, updated_at = now()"
+            " where documents.source_id is null and documents.tenant = excluded.tenant"
         )
     elif ignore:
         action = sql.SQL(" on conflict (id) do nothing")
     with context.connection() as connection, connection.transaction():
-        _refuse_ids(connection, [row["id"] for row in rows if row.get("id") is not None])
-        found = [_insert(connection, row, context.settings.tenant, action) for row in rows]
+        _refuse_ids(connection, tenant, [row["id"] for row in rows if row.get("id") is not None])
+        found = [_insert(connection, row, tenant, action) for row in rows]
     return [number for number in found if number is not None]
 
 
-def change(context: Context, query: Query, body: Any) -> list[int]:
-    """Change the rows that a query's conditions find; their ids.
+def change(context: Context, tenant: str, query: Query, body: Any) -> list[int]:
+    """Change the rows of a tenant that a query's conditions find; their ids.
 
     Raises:
         DialectError: 400, there is no condition or nothing to change; 409, one of the rows belongs to the ledger.
@@ -106,9 +107,9 @@ def change(context: Context, query: Query, body: Any) -> list[int]:
     assignments = sql.SQL(", ").join(
         sql.SQL("{} = %s{}").format(sql.Identifier(name), sql.SQL(_CASTS.get(name, ""))) for name in row
     )
-    where = query.where(params)
+    where = query.where(params, tenant)
     with context.connection() as connection, connection.transaction():
-        _refuse_ledger_rows(connection, query)
+        _refuse_ledger_rows(connection, tenant, query)
         found = connection.execute(
             sql.SQL("update documents set {}, updated_at = now(){} and source_id is null returning id").format(
                 assignments, where
@@ -118,18 +119,18 @@ def change(context: Context, query: Query, body: Any) -> list[int]:
     return [number for (number,) in found]
 
 
-def delete(context: Context, query: Query) -> tuple[str, int]:
-    """Delete the rows that a query's conditions find; them as JSON text, and how many.
+def delete(context: Context, tenant: str, query: Query) -> tuple[str, int]:
+    """Delete the rows of a tenant that a query's conditions find; them as JSON text, and how many.
 
     Raises:
         DialectError: 400, there is no condition; 409, one of the rows belongs to the ledger.
     """
     _require_conditions(query, "DELETE")
     params: Params = []
-    where = query.where(params)
+    where = query.where(params, tenant)
     columns = query.columns(params)
     with context.connection() as connection, connection.transaction():
-        _refuse_ledger_rows(connection, query)
+        _refuse_ledger_rows(connection, tenant, query)
         statement = sql.SQL("with found as (delete from documents{} and source_id is null returning {}) {}").format(
             where, columns, AS_JSON
         )
@@ -138,15 +139,15 @@ def delete(context: Context, query: Query) -> tuple[str, int]:
     return row[0], row[1]
 
 
-def by_ids(connection: Connection[Any], ids: Sequence[int], query: Query) -> tuple[str, int]:
-    """Rows by id, in this order, as JSON text, with the columns of a query; and how many."""
+def by_ids(connection: Connection[Any], tenant: str, ids: Sequence[int], query: Query) -> tuple[str, int]:
+    """Rows of a tenant by id, in this order, as JSON text, with the columns of a query; and how many."""
     params: Params = []
     columns = query.columns(params)
     statement = sql.SQL(
         "with found as (select {} from unnest(%s::bigint[]) with ordinality as wanted(number, place)"
-        " join documents on documents.id = wanted.number order by wanted.place) {}"
+        " join documents on documents.id = wanted.number where tenant = %s order by wanted.place) {}"
     ).format(columns, AS_JSON)
-    row = connection.execute(statement, [*params, list(ids)]).fetchone()
+    row = connection.execute(statement, [*params, list(ids), tenant]).fetchone()
     assert row is not None, "an aggregate always has a row"
     return row[0], row[1]
 
@@ -219,22 +220,24 @@ def _insert(connection: Connection[Any], row: Mapping[str, Any], tenant: str, ac
     return found[0] if found else None
 
 
-def _refuse_ids(connection: Connection[Any], ids: list[int]) -> None:
-    """A larger id than the table has given would be given a second time, later, to a row of ours."""
+def _refuse_ids(connection: Connection[Any], tenant: str, ids: list[int]) -> None:
+    """Take no id that none of the tenant's rows has.
+
+    One that the table has not given yet would be given a second time, later; and of one that is free while others are
+    not, anybody could learn which rows other tenants have.
+    """
     if not ids:
         return
-    row = connection.execute(
-        "select (select source_id from documents where id = any(%(ids)s) and source_id is not null limit 1),"
-        " pg_sequence_last_value(pg_get_serial_sequence('documents', 'id')::regclass)",
-        {"ids": ids},
-    ).fetchone()
-    assert row is not None
-    if row[0] is not None:
-        raise _belongs_to_ledger(row[0])
-    if max(ids) > (row[1] or 0):
-        raise DialectError(
-            400, "428C9", f"id {max(ids)} was never given by the table", "leave id out of new rows", param="id"
-        )
+    found = dict(
+        connection.execute(
+            "select id, source_id from documents where tenant = %s and id = any(%s)", (tenant, ids)
+        ).fetchall()
+    )
+    for number in ids:
+        if number not in found:
+            raise DialectError(400, "428C9", f"no row here has the id {number}", "leave id out of new rows", param="id")
+        if found[number] is not None:
+            raise _belongs_to_ledger(found[number])
 
 
 def _require_conditions(query: Query, verb: str) -> None:
@@ -242,9 +245,9 @@ def _require_conditions(query: Query, verb: str) -> None:
         raise DialectError(400, "21000", f"{verb} requires a WHERE clause", "add a filter, e.g. id=eq.5")
 
 
-def _refuse_ledger_rows(connection: Connection[Any], query: Query) -> None:
+def _refuse_ledger_rows(connection: Connection[Any], tenant: str, query: Query) -> None:
     params: Params = []
-    where = query.where(params)
+    where = query.where(params, tenant)
     row = connection.execute(
         sql.SQL("select source_id from documents{} and source_id is not null limit 1").format(where), params
     ).fetchone()

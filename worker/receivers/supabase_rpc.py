@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from pgvector import Vector as PgVector
-from psycopg import sql
+from psycopg import Connection, sql
 
 from pipelines.types import Vector
-from worker.receivers.dialect import DialectError, storable
+from worker.receivers.dialect import OTHER_MODEL, DialectError, storable
 from worker.receivers.supabase_filters import MOST_ROWS, Params
 
 DOCUMENTS = {
@@ -127,7 +127,15 @@ FUNCTIONS = {
     )
 }
 
+MOST_LOOKED_AT = 20_000
+"""Nearest rows that filters around `match_documents` are applied to, if it is called without a `match_count`."""
+
 _RANGES = {"pool": (1, 1000), "neighbours": (0, 100), "rrf_k": (1, 2**31 - 1)}
+
+
+def needs_vector(given: Mapping[str, Any]) -> bool:
+    """Whether the question of these arguments has to be embedded."""
+    return given.get("query_embedding") is None and given.get("mode") != "keyword"
 
 
 def bind(function: Function, given: Mapping[str, Any], embed: Callable[[str], Vector]) -> dict[str, Any]:
@@ -145,7 +153,7 @@ def bind(function: Function, given: Mapping[str, Any], embed: Callable[[str], Ve
     if "filter" in values:
         values["filter"] = _filter(values["filter"])
     question = _text(values.get("query_text", values.get("filter", {}).get("query_text")))
-    if "query_embedding" not in values and values.get("mode") != "keyword":
+    if needs_vector(values):
         if question is None:
             raise DialectError(
                 400,
@@ -165,13 +173,45 @@ def bind(function: Function, given: Mapping[str, Any], embed: Callable[[str], Ve
     }
 
 
-def call(function: Function, bound: Mapping[str, Any], params: Params) -> sql.Composable:
-    """`name(argument => …, …)`; appends the values to `params`."""
+def call(
+    function: Function, bound: Mapping[str, Any], params: Params, *, tenant: str, filtered: bool
+) -> sql.Composable:
+    """`name(argument => …, …)`; appends the values to `params`.
+
+    All but `match_documents` look at the setting `gristmill.tenant`. It is answered by another function, which finds
+    all that a small tenant among large ones has.
+
+    Args:
+        tenant: whose documents.
+        filtered: the client asks for only some of the rows, so more must be looked at than it gets.
+    """
+    if function.name == "match_documents":
+        most = MOST_ROWS if not filtered else MOST_LOOKED_AT
+        params.extend((bound["query_embedding"], bound.get("match_count", most), bound.get("filter", "{}"), tenant))
+        return sql.SQL(
+            "(select id, content, metadata, similarity from search_documents('', %s::vector, %s::int, 'vector',"
+            " %s::jsonb, tenant => %s::text)) as match_documents"
+        )
     params.extend(bound.values())
     arguments = sql.SQL(", ").join(
         sql.SQL("{} => %s::{}").format(sql.Identifier(name), sql.SQL(function.arguments[name])) for name in bound
     )
     return sql.SQL("{}({})").format(sql.Identifier(function.name), arguments)
+
+
+def check_dimensions(connection: Connection[Any], vector: Any) -> None:
+    """Refuse a vector that the index cannot be asked for, whether or not the tenant has a row to compare it with.
+
+    Raises:
+        DialectError: 400, as Postgres says it.
+    """
+    row = connection.execute(
+        "select atttypmod, vector_dims(%s::vector) from pg_attribute"
+        " where attrelid = 'documents'::regclass and attname = 'embedding'",
+        (vector,),
+    ).fetchone()
+    if row and row[0] != row[1]:
+        raise DialectError(400, "22000", f"different vector dimensions {row[0]} and {row[1]}", OTHER_MODEL)
 
 
 def as_vector(value: Any) -> PgVector | str:
