@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 
 from pipelines.embed import Embedder
 from pipelines.errors import ConfigurationError, PermanentError
+from pipelines.types import Vector
 
 Mode = Literal["hybrid", "keyword", "vector", "auto"]
 
@@ -63,6 +64,7 @@ class Options:
         rrf_k: fuse by reciprocal rank with this k instead of by score.
         highlight: also give snippets.
         neighbours: so many chunks before and after each hit, from the same document.
+        tenant: whose documents; None for all that the database role may see.
     """
 
     k: int = 10
@@ -77,6 +79,7 @@ class Options:
     rrf_k: int | None = None
     highlight: bool = False
     neighbours: int = 0
+    tenant: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= MOST_HITS:
@@ -92,37 +95,57 @@ class Options:
             raise PermanentError("invalid_neighbours", f"neighbours is {self.neighbours}", "give 0 to 100")
 
 
+def embed_question(query: str, embedder: Embedder) -> Vector:
+    """The vector of a question, for whoever must hold no connection while an endpoint thinks; see `check_model`.
+
+    Raises:
+        PermanentError: the question is empty.
+        UnavailableError: the embedder is away.
+    """
+    return embedder.embed_query(_readable(query))
+
+
+def _readable(query: str) -> str:
+    """A question as Postgres and the models can take it."""
+    query = query.replace("\0", " ").encode("utf-8", "replace").decode()
+    if not query.strip():
+        raise PermanentError("empty_query", "the question is empty", "ask something")
+    return query
+
+
 def search(
     connection: Connection[Any],
     query: str,
     embedder: Embedder | None,
     options: Options = Options(),
+    *,
+    vector: Vector | None = None,
 ) -> list[Hit]:
     """The best passages for a question, best first.
 
     Args:
         connection: opened by `pipelines.database.connect`.
         embedder: makes the question's vector; not used in keyword mode, where it may be None.
+        vector: that of the question, where it is at hand (`embed_question`): then the embedder is not asked.
 
     Raises:
         PermanentError: the question is empty, or a language is not known.
         UnavailableError: the embedder is away.
         ConfigurationError: the index was built with another model than the embedder's, or is not there.
     """
-    query = query.replace("\0", " ").encode("utf-8", "replace").decode()
-    if not query.strip():
-        raise PermanentError("empty_query", "the question is empty", "ask something")
-    vector = None
-    if options.mode != "keyword":
+    query = _readable(query)
+    if options.mode == "keyword":
+        vector = None
+    elif vector is None:
         if embedder is None:
             raise ConfigurationError(
                 "no_embedder", f"{options.mode} search needs an embedder", "set GRISTMILL_EMBEDDER"
             )
         check_model(connection, embedder)
-        vector = PgVector(embedder.embed_query(query))
+        vector = embed_question(query, embedder)
     values = {
         "query_text": query,
-        "query_embedding": vector,
+        "query_embedding": None if vector is None else PgVector(vector),
         "match_count": options.k,
         "mode": options.mode,
         "filter": Jsonb(dict(options.filter)),
@@ -135,6 +158,7 @@ def search(
         "rrf_k": options.rrf_k,
         "highlight": options.highlight,
         "neighbours": options.neighbours,
+        "tenant": options.tenant,
     }
     named = ", ".join(f"{name} => %({name})s" for name in values)
     try:

@@ -272,7 +272,10 @@ def test_a_request_that_was_refused_is_not_remembered(client: httpx.Client) -> N
 
 def test_a_request_that_is_being_answered_is_not_begun_twice(client: httpx.Client, database: Connection[Any]) -> None:
     with database.transaction():
-        database.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", ("idempotency  POST /ingest/url k",))
+        database.execute(
+            "select pg_advisory_xact_lock(hashtextextended(%s, 0))",
+            ('idempotency ["default", null, "POST", "/ingest/url"] k',),
+        )
         answer = post(client, "k", "https://example.com/a")
     assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict")
     assert post(client, "k", "https://example.com/a").status_code == 202
@@ -287,3 +290,21 @@ def test_the_final_answer_replaces_the_first_in_memory(
     worker.join()
     again = client.post("/ingest/text", json=sent, headers={"Idempotency-Key": "k"})
     assert (again.status_code, again.json()["sources"][0]["state"]) == (200, "done") and again.json() == first.json()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "misplaced"),
+    [
+        ("/ingest/text", {"content": "x"}, {"wait": "10", "uri": "note:1"}),
+        ("/ingest/url", {"url": "https://example.org/a"}, {"wait": "10"}),
+    ],
+)
+def test_a_field_in_the_address_is_refused_rather_than_overlooked(
+    client: httpx.Client, database: Connection[Any], path: str, body: dict[str, Any], misplaced: dict[str, str]
+) -> None:
+    answer = client.post(path, json=body, params=misplaced)
+    assert (answer.status_code, answer.json()["code"]) == (422, "misplaced_field"), answer.text
+    assert all(name in answer.json()["detail"] for name in misplaced)
+    assert database.execute("select count(*) from sources").fetchone() == (0,)
+    answer = client.post(path, json=body, params={"utm_source": "n8n"})
+    assert answer.status_code == 202, "what nobody reads is nobody's"

@@ -98,6 +98,12 @@ def runs(database: Connection[Any], name: str) -> dict[str, Any]:
     return dict(zip(("asked", "full", "running", "hints"), row or (), strict=False))
 
 
+def test_full_in_the_address_is_not_overlooked(client: httpx.Client, database: Connection[Any]) -> None:
+    answer = client.post("/syncs/notes", params={"full": "true"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "misplaced_field"), answer.text
+    assert not runs(database, "notes").get("asked")
+
+
 def test_all_syncs_of_the_settings_are_listed_before_they_ever_ran(client: httpx.Client) -> None:
     found = client.get("/syncs").json()["syncs"]
     assert [(one["name"], one["type"], one["documents"], one["running"]) for one in found] == [

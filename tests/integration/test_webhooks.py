@@ -127,6 +127,7 @@ def test_a_url(client: Client) -> None:
             }
         ],
         "status_url": f"https://rag.example.org/sources/{row['id']}",
+        "queue": {"due": 0, "more": False},
     }
     assert (row["kind"], row["uri"], row["location"]) == ("url", "wiki:7", "https://wiki.example.org/a")
     assert row["metadata"] == {"source": "wiki", "space": "legal", "title": "Terms"}
@@ -287,8 +288,10 @@ def test_strangers_learn_nothing(name: str, client: Client, caplog: pytest.LogCa
         client.send(name, page()),
         client.send(name, page(), {"Authorization": "Bearer wrong"}),
         client.send(name, b"\xff\xfe", {"Authorization": b"Bearer \xff"}),
+        client.send(name, page(), dict.fromkeys(("X-Hub-Signature-256", "X-Notion-Signature"), f"sha256={'0' * 64}")),
+        client.send(name, page(), {"webhook-id": "1", "webhook-timestamp": "soon", "webhook-signature": "v1,AAAA"}),
     ]
-    assert [answer.status_code for answer in answers] == [401] * 4
+    assert [answer.status_code for answer in answers] == [401] * 6
     assert len({answer.content for answer in answers}) == 1
     assert all(answer.headers["WWW-Authenticate"] for answer in answers)
     assert "canary" not in caplog.text

@@ -16,7 +16,18 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from worker.embedded import Services
-from worker.receivers import health, ingest, openai_dialect, problems, search, sources, supabase, syncs, webhooks
+from worker.receivers import (
+    health,
+    ingest,
+    openai_dialect,
+    problems,
+    search,
+    sources,
+    status,
+    supabase,
+    syncs,
+    webhooks,
+)
 from worker.receivers.body import MOST_BODY_BYTES, limited
 from worker.receivers.context import Context
 from worker.receivers.problems import MEDIA_TYPE, Problem
@@ -30,6 +41,7 @@ ROUTERS = (
     syncs.router,
     search.router,
     health.router,
+    status.router,
     openai_dialect.router,
     supabase.router,
 )
@@ -123,8 +135,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path in document["paths"].values():
         for operation in path.values():
-            for status, response in operation["responses"].items():
-                if status >= "400" and "content" not in response:
+            for code, response in operation["responses"].items():
+                if code >= "400" and "content" not in response:
                     response["content"] = content
     app.openapi_schema = document
     return document

@@ -48,14 +48,26 @@ def limited(scope: Scope, receive: Receive, limit: int) -> Receive:
     return checked
 
 
-async def read_model(request: Request, model: type[M]) -> M:
+async def read_model(request: Request, model: type[M], *, default: M | None = None) -> M:
     """A model from a body of JSON or of a urlencoded form (in which `metadata` is JSON).
 
+    Args:
+        default: what a request without a body asks for; None: there has to be one.
+
     Raises:
-        ProblemError: 400, the body is neither.
+        ProblemError: 400, the body is neither; 422, a field of the model stands in the query, where nobody looks.
         RequestValidationError: the model refuses it.
     """
+    if misplaced := [name for name in request.query_params if name in model.model_fields]:
+        raise ProblemError(
+            422,
+            "misplaced_field",
+            f"{', '.join(sorted(misplaced))}: in the address, where it is not read",
+            "put it into the body, beside the other fields",
+        )
     body = await request.body()
+    if default is not None and not body.strip():
+        return default
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     value: Any
     if kind == "application/x-www-form-urlencoded":

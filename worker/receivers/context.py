@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -14,14 +14,18 @@ from psycopg_pool import ConnectionPool
 from starlette.requests import Request
 
 from pipelines.database import limit_server, patient, use_schema
-from pipelines.embed import Embedder, open_embedder
+from pipelines.embed import Embedder, open_embedder, warm
+from pipelines.errors import ConfigurationError
 from worker.app import create_app
+from worker.backlog import Backlog, Gauge, measure_backlog
 from worker.broker import Broker
 from worker.connectors.registry import load_syncs
 from worker.content import open_spool
 from worker.database import embedder_spec, open_ledger
 from worker.embedded import Services
 from worker.ledger import Ledger
+from worker.receivers.lanes import Lanes
+from worker.sent import Sent
 from worker.settings import Settings
 from worker.sync.push import Pushes
 from worker.sync.schedule import Schedule
@@ -44,8 +48,11 @@ class Context:
         self.syncs = load_syncs(settings)
         self.pushes = Pushes(settings, self.syncs)
         self.spool = open_spool(settings)
+        self.sent = Sent(settings.home)
         self.celery = create_app(settings, services)
         self.broker = Broker(self.celery)
+        self.lanes = Lanes()
+        self.gauge = Gauge(self._backlog, settings.max_due)
         self._loading = threading.Lock()
         self._embedder: Embedder | None = None
         self._pool: ConnectionPool[Connection[Any]] = ConnectionPool(
@@ -76,9 +83,9 @@ class Context:
         with self._pool.connection(timeout) as connection:
             yield connection
 
-    def ledger(self, connection: Connection[Any]) -> Ledger:
-        """The ledger on this connection."""
-        return open_ledger(self.settings, connection)
+    def ledger(self, connection: Connection[Any], tenant: str) -> Ledger:
+        """The ledger on this connection, for one tenant."""
+        return open_ledger(self.settings, connection, tenant)
 
     def schedule(self, connection: Connection[Any], name: str | None = None) -> Schedule:
         """The syncs of the settings on this connection, or one of them alone."""
@@ -93,15 +100,19 @@ class Context:
             return self._embedder
 
     def warm(self) -> None:
-        """Load the embedded model, so that the first question does not wait for it. Endpoints are not asked."""
-        if embedder_spec(self.settings).kind == "use":
-            self.embedder().embed_query("warm")
+        """Load what the embedder needs, so that the first question does not wait for it. Endpoints are not asked."""
+        with suppress(ConfigurationError):  # whoever asks will be told
+            warm(embedder_spec(self.settings))
 
     def close(self) -> None:
         """Give up the connections."""
         self._pool.close()
         self.pushes.close()
         self.celery.close()
+
+    def _backlog(self, most: int) -> Backlog:
+        with self.connection() as connection:
+            return measure_backlog(connection, most)
 
     def _configure(self, connection: Connection[Any]) -> None:
         limit_server(connection)

@@ -93,7 +93,7 @@ def _of_gristmill(error: GristmillError) -> Failure:
 _STATUS = {"23505": 409, "23503": 409, "42501": 403, "42P01": 404, "42883": 404}
 
 
-_OTHER_MODEL = "make vectors with the index's own model, POST /v1/embeddings, or leave the vector out"
+OTHER_MODEL = "make vectors with the index's own model, POST /v1/embeddings, or leave the vector out"
 
 
 def _of_postgres(error: psycopg.Error) -> Failure | None:
@@ -116,7 +116,7 @@ def _of_postgres(error: psycopg.Error) -> Failure | None:
             state or "22000",
             message,
             diag.message_detail,
-            diag.message_hint or (_OTHER_MODEL if " dimensions" in message else None),
+            diag.message_hint or (OTHER_MODEL if " dimensions" in message else None),
         )
     return None
 

@@ -16,6 +16,7 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 from starlette.requests import Request
 
+from worker.receivers.auth import Caller
 from worker.receivers.problems import ProblemError
 
 KEEP = "24 hours"
@@ -26,7 +27,7 @@ MOST_KEY_LENGTH = 255
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """One request with a key. `scope` parts callers and paths, `request` is the digest of what it asks for."""
+    """One request with a key. `scope` parts tenants, callers and paths, `request` digests what it asks for."""
 
     scope: str
     key: str
@@ -41,7 +42,7 @@ class Remembered:
     response: dict[str, Any]
 
 
-def idempotency_of(request: Request, caller: str | None, facts: Any) -> Idempotency | None:
+def idempotency_of(request: Request, caller: Caller, facts: Any) -> Idempotency | None:
     """What the `Idempotency-Key` of a request stands for; None if it has none.
 
     Args:
@@ -61,7 +62,8 @@ def idempotency_of(request: Request, caller: str | None, facts: Any) -> Idempote
             "use a uuid",
         )
     text = json.dumps(facts, sort_keys=True, ensure_ascii=True, default=str)
-    scope = f"{caller or ''} {request.method} {request.url.path}"
+    # The tenant first: an erasure looks for its answers by that (worker.erase_statements).
+    scope = json.dumps([caller.tenant, caller.name, request.method, request.url.path], ensure_ascii=False)
     return Idempotency(scope, key, hashlib.sha256(text.encode()).digest())
 
 

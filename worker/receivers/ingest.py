@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +16,7 @@ from worker.receivers.body import json_field, read_model, validated
 from worker.receivers.context import Context, Shared
 from worker.receivers.fields import Filename, HttpUrl, Language, Metadata, Text, Uri, Wait, mend, safe_filename
 from worker.receivers.idempotency import idempotency_of
-from worker.receivers.intake import Accepted, Document, spooled_document, take_in, url_document
+from worker.receivers.intake import Accepted, Document, admit, spooled_document, take_in, url_document
 from worker.receivers.multipart import Form, Upload, receive_form, receive_raw
 from worker.receivers.problems import ProblemError
 
@@ -136,11 +135,18 @@ _FILES: dict[str, Any] = {
 )
 async def ingest_text(request: Request, context: Shared, caller: Ingester) -> Response:
     """The same `uri` again is an update; the same content again changes nothing and says so."""
+    await admit(context, caller)
     sent = await read_model(request, SentText)
-    idempotency = idempotency_of(request, caller.name, sent.model_dump())
-    document = await run_in_threadpool(_text_document, context, sent)
+    idempotency = idempotency_of(request, caller, sent.model_dump())
+    document = await context.lanes.intake.run(_text_document, context, sent)
     return await take_in(
-        request, context, [document], wait=sent.wait, callback_url=sent.callback_url, idempotency=idempotency
+        request,
+        context,
+        caller,
+        [document],
+        wait=sent.wait,
+        callback_url=sent.callback_url,
+        idempotency=idempotency,
     )
 
 
@@ -154,11 +160,18 @@ async def ingest_text(request: Request, context: Shared, caller: Ingester) -> Re
 )
 async def ingest_url(request: Request, context: Shared, caller: Ingester) -> Response:
     """A worker fetches it, from public addresses only. Sent again it is fetched again and compared."""
+    await admit(context, caller)
     sent = await read_model(request, SentUrl)
-    idempotency = idempotency_of(request, caller.name, sent.model_dump())
+    idempotency = idempotency_of(request, caller, sent.model_dump())
     document = url_document(sent.url, uri=sent.uri, metadata=sent.metadata, language=sent.language)
     return await take_in(
-        request, context, [document], wait=sent.wait, callback_url=sent.callback_url, idempotency=idempotency
+        request,
+        context,
+        caller,
+        [document],
+        wait=sent.wait,
+        callback_url=sent.callback_url,
+        idempotency=idempotency,
     )
 
 
@@ -193,6 +206,7 @@ async def put_source(request: Request, context: Shared, caller: Ingester, uri: U
 
 
 async def _ingest_files(request: Request, context: Context, caller: Caller) -> Response:
+    await admit(context, caller)
     query: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():
         query.setdefault(name, []).append(value)
@@ -214,15 +228,16 @@ async def _ingest_files(request: Request, context: Context, caller: Caller) -> R
                 "send one uri for each file, in their order, or none",
             )
         uris = sent.uri or [None] * len(form.uploads)
-        documents = await run_in_threadpool(_file_documents, form.uploads, uris, sent)
+        documents = await context.lanes.intake.run(_file_documents, form.uploads, uris, sent)
     facts = [sent.model_dump(), [[one.location, one.filename] for one in documents]]
     return await take_in(
         request,
         context,
+        caller,
         documents,
         wait=sent.wait,
         callback_url=sent.callback_url,
-        idempotency=idempotency_of(request, caller.name, facts),
+        idempotency=idempotency_of(request, caller, facts),
     )
 
 

@@ -16,13 +16,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pipelines.errors import PermanentError
+from pipelines.errors import PermanentError, UnavailableError
 from worker.addresses import parse_url
 from worker.crash import crash_point
 from worker.kept_out import CODE as KEPT_OUT
-from worker.ledger import content_fingerprint
+from worker.ledger import Ledger, content_fingerprint
+from worker.receivers.auth import Caller
 from worker.receivers.context import Context
 from worker.receivers.idempotency import REPLAYED, Idempotency, Remembered, recall, remember, say_more
+from worker.receivers.status import Queue
 from worker.spool import Spooled
 
 FIRST_POLL_SECONDS = 0.05
@@ -64,6 +66,7 @@ class Accepted(BaseModel):
 
     sources: list[Taken]
     status_url: str = Field(description="Where to look how far they are")
+    queue: Queue | None = Field(default=None, description="Of a 202: what was due before them")
 
 
 def spooled_document(
@@ -116,16 +119,36 @@ def url_document(
     )
 
 
+async def admit(context: Context, caller: Caller | None = None) -> None:
+    """Refuse a document while too many are due. Asked before its bytes are read.
+
+    Raises:
+        UnavailableError: `queue_full`.
+        psycopg.OperationalError: the database is away.
+    """
+    if context.gauge.most_due is None:
+        return
+    try:
+        await run_in_threadpool(context.gauge.admit)
+    except UnavailableError as error:
+        if caller is None or not caller.bound:
+            raise
+        # How much it is would tell of what others send.
+        cause, remedy = "the workers are behind", "send it again after Retry-After"
+        raise UnavailableError(error.code, cause, remedy, retry_after=error.retry_after) from error
+
+
 async def take_in(
     request: Request,
     context: Context,
+    caller: Caller,
     documents: Sequence[Document],
     *,
     wait: float = 0.0,
     callback_url: str | None = None,
     idempotency: Idempotency | None = None,
 ) -> Response:
-    """Note documents in the ledger, all or none, wake the workers and answer, after `wait` seconds at most.
+    """Note documents in the caller's ledger, all or none, wake the workers and answer, after `wait` seconds at most.
 
     Raises:
         PermanentError: a language is not known; or `kept_out`: one of them was erased, and is not to come back.
@@ -133,10 +156,10 @@ async def take_in(
     """
     base = base_url(context, request)
     try:
-        noted = await run_in_threadpool(_note, context, documents, callback_url, idempotency, base)
+        noted = await context.lanes.intake.run(_note, context, caller, documents, callback_url, idempotency, base)
     except PermanentError as error:
         if error.code == KEPT_OUT:
-            await run_in_threadpool(_unspool, context, documents)
+            await context.lanes.intake.run(_unspool, context, documents)
         raise
     if isinstance(noted, Remembered):
         return JSONResponse(noted.response, noted.status, {REPLAYED: "true"})
@@ -144,14 +167,17 @@ async def take_in(
     news = sum(not one.unchanged for one in noted.sources)
     count = min(news, context.settings.ingest_processes)
     if not wait:
-        return JSONResponse(noted.model_dump(exclude_none=True), 202, background=BackgroundTask(_wake, context, count))
+        later = BackgroundTask(context.lanes.intake.run, _wake, context, count)
+        return JSONResponse(noted.model_dump(exclude_none=True), 202, background=later)
     until = time.monotonic() + wait
-    await run_in_threadpool(_wake, context, count)
+    await context.lanes.intake.run(_wake, context, count)
     found, settled = await _settle(request, context, noted, until)
+    if settled:
+        found.queue = None
     body = found.model_dump(exclude_none=True)
     status = 200 if settled else 202
     if idempotency:
-        await run_in_threadpool(_remember, context, idempotency, status, body)
+        await context.lanes.intake.run(_remember, context, idempotency, status, body)
     return JSONResponse(body, status)
 
 
@@ -178,29 +204,37 @@ def check_language(connection: Connection[Any], language: str | None) -> None:
 
 def _note(
     context: Context,
+    caller: Caller,
     documents: Sequence[Document],
     callback_url: str | None,
     idempotency: Idempotency | None,
     base: str,
 ) -> Accepted | Remembered:
-    with context.connection() as connection, connection.transaction():
-        if idempotency and (remembered := recall(connection, idempotency)):
-            return remembered
-        answer = note(context, connection, documents, base, callback_url=callback_url)
-        if idempotency:
-            remember(connection, idempotency, 202, answer.model_dump(exclude_none=True))
+    queue = (
+        None if caller.bound else Queue.of(context.gauge.backlog())
+    )  # on a connection of its own, so not while we have one
+    with context.connection() as connection:
+        with connection.transaction():
+            if idempotency and (remembered := recall(connection, idempotency)):
+                return remembered
+            answer = note(context, connection, caller.tenant, documents, base, callback_url=callback_url)
+            answer.queue = queue
+            if idempotency:
+                remember(connection, idempotency, 202, answer.model_dump(exclude_none=True))
+        context.sent.note(connection, [one.id for one in answer.sources])
     return answer
 
 
 def note(
     context: Context,
     connection: Connection[Any],
+    tenant: str,
     documents: Sequence[Document],
     base: str,
     *,
     callback_url: str | None = None,
 ) -> Accepted:
-    """Note documents in the ledger, within the caller's transaction.
+    """Note documents of a tenant in the ledger, within the caller's transaction.
 
     Args:
         base: how others reach this service, for `status_url`.
@@ -211,19 +245,17 @@ def note(
     for language in {one.language for one in documents}:
         check_language(connection, language)
     # In one order for everybody, so that two requests never wait for each other.
+    ledger = context.ledger(connection, tenant)
     order = sorted(range(len(documents)), key=lambda index: documents[index].uri)
     unchanged: dict[int, bool] = {}
     ids = [0] * len(documents)
     for index in order:
-        ids[index], changed = _record(context, connection, documents[index], callback_url)
+        ids[index], changed = _record(ledger, documents[index], callback_url)
         unchanged[ids[index]] = unchanged.get(ids[index], True) and not changed
     return _accepted(connection, list(dict.fromkeys(ids)), unchanged, base)
 
 
-def _record(
-    context: Context, connection: Connection[Any], document: Document, callback_url: str | None
-) -> tuple[int, bool]:
-    ledger = context.ledger(connection)
+def _record(ledger: Ledger, document: Document, callback_url: str | None) -> tuple[int, bool]:
     recorded = ledger.record(
         document.uri,
         kind=document.kind,
@@ -237,7 +269,7 @@ def _record(
     # Whoever sends again what failed wants it tried again.
     changed = recorded.changed or bool(ledger.retry([recorded.source_id]))
     if callback_url:
-        connection.execute(
+        ledger.connection.execute(
             "insert into callbacks as c (source_id, version, url)"
             " select id, version, %s from sources where id = %s"
             " on conflict (source_id, version, url) do update"
@@ -277,7 +309,9 @@ def _accepted(connection: Connection[Any], ids: Sequence[int], unchanged: Mappin
 def _read(context: Context, noted: Accepted, base: str) -> Accepted:
     with context.connection() as connection:
         unchanged = {one.id: one.unchanged for one in noted.sources}
-        return _accepted(connection, list(unchanged), unchanged, base)
+        answer = _accepted(connection, list(unchanged), unchanged, base)
+    answer.queue = noted.queue
+    return answer
 
 
 def _remember(context: Context, idempotency: Idempotency, status: int, body: dict[str, Any]) -> None:
@@ -303,7 +337,7 @@ async def _settle(request: Request, context: Context, noted: Accepted, until: fl
     pause = FIRST_POLL_SECONDS
     base = base_url(context, request)
     while True:
-        noted = await run_in_threadpool(_read, context, noted, base)
+        noted = await context.lanes.intake.run(_read, context, noted, base)
         settled = not any(one.state in WAITING for one in noted.sources)
         left = until - time.monotonic()
         if settled or left <= 0 or await request.is_disconnected():

@@ -73,8 +73,12 @@ _EMBED_BODY = {
     summary="Embed texts with the model of the index",
     openapi_extra=_EMBED_BODY,
 )
-def create_embeddings(context: Shared, body: Annotated[bytes, Depends(body_of)]) -> Response:
+async def create_embeddings(context: Shared, body: Annotated[bytes, Depends(body_of)]) -> Response:
     """One vector a text, in order."""
+    return await context.lanes.embedding.run(_embedded, context, body)
+
+
+def _embedded(context: Context, body: bytes) -> Response:
     given = parsed(body, "invalid_json")
     if not isinstance(given, dict):
         raise _invalid("the body must be a JSON object", None)

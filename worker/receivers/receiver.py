@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, PermanentError
 from worker.receivers.json_path import MISSING, JsonPath
 from worker.receivers.signatures import Form, signer
 from worker.settings import Settings
+from worker.tenants import check_tenant
 
 MAX_BYTES = 2**20
 REMEDY = "correct GRISTMILL_WEBHOOKS; docs/settings.md lists every setting"
@@ -30,6 +40,13 @@ def _path_or_constant(value: Any) -> Any:
     if not isinstance(value, str) or not value.startswith("$"):
         return value
     return value[1:] if value.startswith("$$") else JsonPath.parse(value)
+
+
+def _tenant(value: str) -> str:
+    try:
+        return check_tenant(value)
+    except PermanentError as error:
+        raise ValueError(error.cause) from error
 
 
 Path = Annotated[JsonPath, BeforeValidator(_path)]
@@ -68,6 +85,9 @@ class Receiver(_Frozen):
     text: Path | None = Field(None, description="Text to index")
     file: Path | None = Field(None, description="File in Base64")
     sync: str | None = Field(None, description="One of GRISTMILL_SYNCS, whose documents the deliveries tell of")
+    tenant: Annotated[str, AfterValidator(_tenant)] | None = Field(
+        None, description="Whose the documents are; unset: GRISTMILL_TENANT"
+    )
     uri: Path | None = Field(None, description="Identity; default: the url, else the hash of the content")
     filename: Value = Field(None, description="Its suffix hints at the format of text or file")
     title: Value = Field(None, description="Shown with the answers")
@@ -85,6 +105,8 @@ class Receiver(_Frozen):
         about = (self.uri, self.filename, self.title, self.language, self.metadata or None, self.delete_when)
         if self.sync is not None and any(one is not None for one in about):
             raise ValueError("with sync, its connector says what the document is: leave out all that tells of it")
+        if self.sync is not None and self.tenant is not None:
+            raise ValueError("with sync, the documents are of GRISTMILL_TENANT: leave tenant out")
         if self.delete_when and not (self.uri or self.url):
             raise ValueError("delete_when needs uri, to say which document")
         if not _HEADER.fullmatch(self.header):

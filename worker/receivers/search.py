@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from pipelines.search import MOST_HITS, Hit, Mode, Options, search
+from pipelines.search import MOST_HITS, Hit, Mode, Options, check_model, embed_question, search
+from pipelines.types import Vector
 from worker.receivers.auth import Caller, require
-from worker.receivers.context import Shared
+from worker.receivers.context import Context, Shared
 from worker.receivers.fields import MOST_ID, Language, Metadata, mend
 from worker.receivers.intake import check_language
 
@@ -70,8 +71,8 @@ class Question(BaseModel):
     highlight: bool = Field(False, description="Also give snippets with the words of the question marked")
     neighbours: int = Field(0, ge=0, le=100, description="Passages to show before and after each hit")
 
-    def options(self) -> Options:
-        """The same for the search itself."""
+    def options(self, tenant: str) -> Options:
+        """The same for the search itself, among the documents of a tenant."""
         return Options(
             k=self.k,
             mode=self.mode,
@@ -85,6 +86,7 @@ class Question(BaseModel):
             rrf_k=self.rrf_k,
             highlight=self.highlight,
             neighbours=self.neighbours,
+            tenant=tenant,
         )
 
 
@@ -125,12 +127,25 @@ class Answer(BaseModel):
 
 
 @router.post("/search", summary="Find passages by meaning and by exact code")
-def ask(context: Shared, question: Question, _caller: Annotated[Caller, Depends(require("search"))]) -> Answer:
+async def ask(context: Shared, question: Question, caller: Annotated[Caller, Depends(require("search"))]) -> Answer:
     """Embeds the question with the model of the index and fuses what the legs find. One call is all it takes."""
-    embedder = None if question.mode == "keyword" else context.embedder()
+    keyword = question.mode == "keyword"
+    vector = None if keyword else await context.lanes.embedding.run(_embedded, context, question)
+    return await context.lanes.search.run(_answer, context, question, caller.tenant, vector)
+
+
+def _embedded(context: Context, question: Question) -> Vector:
+    embedder = context.embedder()
+    with context.connection() as connection:
+        check_language(connection, question.language)  # before an endpoint is paid
+        check_model(connection, embedder)
+    return embed_question(question.query, embedder)
+
+
+def _answer(context: Context, question: Question, tenant: str, vector: Vector | None) -> Answer:
     with context.connection() as connection:
         check_language(connection, question.language)  # else a word misspelt would look like nothing found
-        hits = search(connection, question.query, embedder, question.options())
+        hits = search(connection, question.query, None, question.options(tenant), vector=vector)
     return Answer(hits=[Passage.of(hit) for hit in hits], mode=question.mode)
 
 

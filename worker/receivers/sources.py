@@ -19,6 +19,7 @@ from worker.receivers.auth import Caller, require
 from worker.receivers.context import Context, Shared
 from worker.receivers.fields import MOST_ID
 from worker.receivers.problems import ProblemError
+from worker.sent import deleted
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ State = Literal["pending", "leased", "reading", "done", "failed", "dead", "delet
 
 Reader = Annotated[Caller, Depends(require("ingest"))]
 SourceId = Annotated[int, Path(ge=1, le=MOST_ID, examples=[42])]
+Erase = Annotated[bool, Query(description="Forget it for good, see Erasing; needs a key with scope admin")]
+KeepOut = Annotated[bool, Query(description="With `erase`: never take it up again")]
 WantedUri = Annotated[str, Query(min_length=1, max_length=2048, pattern=r"^[^\x00]*$", examples=["crm:contract/4711"])]
 
 COLUMNS = (
@@ -36,6 +39,7 @@ COLUMNS = (
     " searchable_at"
 )
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such document"}}
+GONE = NOT_FOUND | {409: {"description": "Erased, it would come back: it still exists where it came from"}}
 
 
 class Source(BaseModel):
@@ -132,7 +136,7 @@ class Retried(BaseModel):
 @router.get("/sources", summary="List documents")
 def list_sources(
     context: Shared,
-    _caller: Reader,
+    caller: Reader,
     state: Annotated[State | None, Query(description="Only in this state")] = None,
     uri: WantedUri | None = None,
     id: Annotated[list[Annotated[int, Field(ge=1, le=MOST_ID)]] | None, Query(max_length=1000)] = None,
@@ -147,7 +151,7 @@ def list_sources(
             " and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and (%(after)s::bigint is null or id < %(after)s)"
             " order by id desc limit %(limit)s",
             {
-                "tenant": context.settings.tenant,
+                "tenant": caller.tenant,
                 "state": state,
                 "uri": uri,
                 "ids": id,
@@ -160,16 +164,16 @@ def list_sources(
 
 
 @router.get("/sources/{id}", summary="How far a document is", responses=NOT_FOUND)
-def read_source(context: Shared, _caller: Reader, id: SourceId) -> Source:
+def read_source(context: Shared, caller: Reader, id: SourceId) -> Source:
     """State, cause and remedy of a failure, and progress in pages."""
     with context.connection() as connection:
-        return _source(context, connection, id)
+        return _source(connection, caller.tenant, id)
 
 
 @router.get("/sources/{id}/pages", summary="How each page of a document was read", responses=NOT_FOUND)
 def read_pages(
     context: Shared,
-    _caller: Reader,
+    caller: Reader,
     id: SourceId,
     decision: Annotated[
         Literal["text", "ocr", "blank", "failed"] | None, Query(description="Only pages of this decision")
@@ -180,7 +184,7 @@ def read_pages(
     with context.connection() as connection:
         row = connection.execute(
             "select coalesce(report->'pages', '[]') from sources where tenant = %s and id = %s",
-            (context.settings.tenant, id),
+            (caller.tenant, id),
         ).fetchone()
     if row is None:
         raise _unknown(f"id {id}")
@@ -188,53 +192,49 @@ def read_pages(
     return Pages(id=id, pages=[page for page in pages if decision in (None, page.decision) and page.unread >= unread])
 
 
-@router.delete(
-    "/sources/{id}",
-    summary="Take a document out of the index, or erase it for good",
-    responses=NOT_FOUND | {409: {"description": "Erased, it would come back: it still exists where it came from"}},
-)
+@router.delete("/sources/{id}", summary="Take a document out of the index, or erase it for good", responses=GONE)
 def delete_source(
     context: Shared,
     caller: Reader,
     background: BackgroundTasks,
     id: SourceId,
-    erase: Annotated[bool, Query(description="Forget it for good, see Erasing; needs a key with scope admin")] = False,
-    keep_out: Annotated[bool, Query(description="With `erase`: never take it up again")] = False,
+    erase: Erase = False,
+    keep_out: KeepOut = False,
 ) -> Deleted | Erased:
     """Its passages are gone from the next search on, whatever a worker is doing with it."""
     with context.connection() as connection:
-        source = _source(context, connection, id)
-        if not erase:
-            return _delete(context, connection, source)
-        if not caller.admin:
-            raise ProblemError(
-                403, "scope_missing", "erasing needs the scope admin", "make another key: gristmill keys add NAME"
-            )
-        who = f"key:{caller.name}" if caller.name else "http"
-        eraser = Eraser(context.settings, connection, tenant=context.settings.tenant, who=who)
-        receipt = eraser.erase([source.uri], keep_out=keep_out)[0]
-    background.add_task(_finish, context)
-    return Erased(
-        receipt=receipt.id, **{name: getattr(receipt, name) for name in Erased.model_fields if name != "receipt"}
-    )
+        source = _source(connection, caller.tenant, id)
+        if erase:
+            return _erase(context, connection, caller, background, source, keep_out=keep_out)
+        return _delete(context, connection, caller.tenant, source)
 
 
-@router.delete("/sources", summary="Take the document of a uri out of the index", responses=NOT_FOUND)
-def delete_uri(context: Shared, _caller: Reader, uri: WantedUri) -> Deleted:
+@router.delete("/sources", summary="Take the document of a uri out of the index, or erase it for good", responses=GONE)
+def delete_uri(
+    context: Shared,
+    caller: Reader,
+    background: BackgroundTasks,
+    uri: WantedUri,
+    erase: Erase = False,
+    keep_out: KeepOut = False,
+) -> Deleted | Erased:
     """The same by uri."""
     with context.connection() as connection:
         row = connection.execute(
-            "select id from sources where tenant = %s and uri = %s", (context.settings.tenant, uri)
+            "select id from sources where tenant = %s and uri = %s", (caller.tenant, uri)
         ).fetchone()
         if row is None:
             raise _unknown(f"uri {uri}")
-        return _delete(context, connection, _source(context, connection, row[0]))
+        source = _source(connection, caller.tenant, row[0])
+        if erase:
+            return _erase(context, connection, caller, background, source, keep_out=keep_out)
+        return _delete(context, connection, caller.tenant, source)
 
 
 @router.post("/sources/retry", status_code=202, summary="Try all failed documents again")
 def retry_sources(
     context: Shared,
-    _caller: Reader,
+    caller: Reader,
     state: Annotated[Literal["failed", "dead"] | None, Query(description="Only those; left out, both")] = None,
 ) -> Retried:
     """All of this tenant that are failed or dead, once the cause is mended."""
@@ -242,10 +242,10 @@ def retry_sources(
         ids = None
         if state:
             rows = connection.execute(
-                "select id from sources where tenant = %s and state = %s", (context.settings.tenant, state)
+                "select id from sources where tenant = %s and state = %s", (caller.tenant, state)
             ).fetchall()
             ids = [row[0] for row in rows]
-        again = context.ledger(connection).retry(ids)
+        again = context.ledger(connection, caller.tenant).retry(ids)
     _wake(context, len(again))
     return Retried(retried=sorted(again))
 
@@ -256,31 +256,52 @@ def retry_sources(
     summary="Try a failed document again",
     responses=NOT_FOUND | {409: {"description": "It has not failed"}},
 )
-def retry_source(context: Shared, _caller: Reader, id: SourceId) -> Retried:
+def retry_source(context: Shared, caller: Reader, id: SourceId) -> Retried:
     """A fresh start for one document that is failed or dead."""
     with context.connection() as connection:
-        again = context.ledger(connection).retry([id])
+        again = context.ledger(connection, caller.tenant).retry([id])
         if not again:
-            state = _source(context, connection, id).state
+            state = _source(connection, caller.tenant, id).state
             raise ProblemError(409, "not_failed", f"the document {id} is {state}", "only failed and dead ones need it")
     _wake(context, 1)
     return Retried(retried=again)
 
 
-def _source(context: Context, connection: Connection[Any], id: int) -> Source:
+def _source(connection: Connection[Any], tenant: str, id: int) -> Source:
     with connection.cursor(row_factory=class_row(Source)) as cursor:
-        found = cursor.execute(
-            f"select {COLUMNS} from sources where tenant = %s and id = %s", (context.settings.tenant, id)
-        ).fetchone()
+        found = cursor.execute(f"select {COLUMNS} from sources where tenant = %s and id = %s", (tenant, id)).fetchone()
     if found is None:
         raise _unknown(f"id {id}")
     return found
 
 
-def _delete(context: Context, connection: Connection[Any], source: Source) -> Deleted:
-    if not context.ledger(connection).delete(source.uri):
+def _delete(context: Context, connection: Connection[Any], tenant: str, source: Source) -> Deleted:
+    if not context.ledger(connection, tenant).delete(source.uri):
         raise _unknown(f"uri {source.uri}")
+    deleted(connection, context.settings.home, tenant, [source.uri], "http")
     return Deleted(deleted=source.id, uri=source.uri)
+
+
+def _erase(
+    context: Context,
+    connection: Connection[Any],
+    caller: Caller,
+    background: BackgroundTasks,
+    source: Source,
+    *,
+    keep_out: bool,
+) -> Erased:
+    if not caller.admin:
+        raise ProblemError(
+            403, "scope_missing", "erasing needs the scope admin", "make another key: gristmill keys add NAME"
+        )
+    who = f"key:{caller.name}" if caller.name else "http"
+    eraser = Eraser(context.settings, connection, tenant=caller.tenant, who=who)
+    receipt = eraser.erase([source.uri], keep_out=keep_out)[0]
+    background.add_task(_finish, context)
+    return Erased(
+        receipt=receipt.id, **{name: getattr(receipt, name) for name in Erased.model_fields if name != "receipt"}
+    )
 
 
 def _finish(context: Context) -> None:

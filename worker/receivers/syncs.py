@@ -111,8 +111,10 @@ BODY: dict[str, Any] = {
 
 
 @router.get("/syncs", summary="List syncs")
-def list_syncs(context: Shared, _caller: Keeper) -> Syncs:
-    """All of GRISTMILL_SYNCS: when they ran, what came of it, and what is in the way."""
+def list_syncs(context: Shared, caller: Keeper) -> Syncs:
+    """All of GRISTMILL_SYNCS: when they ran, what came of it, and what is in the way. Only GRISTMILL_TENANT has any."""
+    if caller.tenant != context.settings.tenant:
+        return Syncs(syncs=[])
     with context.connection() as connection:
         context.schedule(connection).register()
         found = overview(connection, context.settings.tenant, context.syncs)
@@ -120,9 +122,9 @@ def list_syncs(context: Shared, _caller: Keeper) -> Syncs:
 
 
 @router.get("/syncs/{name}", summary="How a sync is", responses=NOT_FOUND)
-def read_sync(context: Shared, _caller: Keeper, name: SyncName) -> Sync:
+def read_sync(context: Shared, caller: Keeper, name: SyncName) -> Sync:
     """The same of one."""
-    _check(context, name)
+    _check(context, caller, name)
     with context.connection() as connection:
         context.schedule(connection, name).register()
         return Sync.model_validate(_state(context, connection, name))
@@ -140,14 +142,14 @@ def read_sync(context: Shared, _caller: Keeper, name: SyncName) -> Sync:
         202: {"model": Sync, "description": "Noted; the run begins soon, or goes on when the time to wait was up"},
     },
 )
-async def run_sync(request: Request, context: Shared, _caller: Keeper, name: SyncName, wait: RunWait = 0.0) -> Response:
+async def run_sync(request: Request, context: Shared, caller: Keeper, name: SyncName, wait: RunWait = 0.0) -> Response:
     """One that is under way does not count: another follows it. With `items` those are visited and nothing is listed.
 
     A run begins even if the last one failed a moment ago; `items` wait until the next one may begin (`next_at`).
     """
-    _check(context, name)
+    _check(context, caller, name)
     until = time.monotonic() + wait
-    asked = await read_model(request, AskedRun) if (await request.body()).strip() else AskedRun()
+    asked = await read_model(request, AskedRun, default=AskedRun())
     before, keys = await run_in_threadpool(_ask, context, name, asked)
     if not wait:
         return _answer(before, 202)
@@ -161,8 +163,9 @@ async def run_sync(request: Request, context: Shared, _caller: Keeper, name: Syn
         pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
 
 
-def _check(context: Context, name: str) -> None:
-    if name not in context.syncs:
+def _check(context: Context, caller: Caller, name: str) -> None:
+    """Syncs, with all that they bring, are of the tenant of the settings: to others there are none."""
+    if name not in context.syncs or caller.tenant != context.settings.tenant:
         raise ProblemError(404, "unknown_sync", "there is no such sync", "GET /syncs lists those of GRISTMILL_SYNCS")
 
 

@@ -19,7 +19,6 @@ from fastapi import APIRouter, FastAPI
 from psycopg import Connection
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.background import BackgroundTask
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -42,6 +41,8 @@ from worker.receivers.json_path import MISSING, JsonPath
 from worker.receivers.problems import ProblemError
 from worker.receivers.receiver import Receiver, load_receivers, value_of
 from worker.receivers.signatures import Proof, RefusedError, verify
+from worker.receivers.status import Queue
+from worker.sent import deleted
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ async def deliver(name: str, request: Request, context: Shared) -> Response:
         raise ProblemError(404, "unknown_webhook", "there is no such webhook", "name one of GRISTMILL_WEBHOOKS")
     body = await _read(request, receiver.max_bytes)
     headers = dict(request.headers)
-    return await run_in_threadpool(_deliver, context, name, receiver, headers, body, base_url(context, request))
+    return await context.lanes.intake.run(_deliver, context, name, receiver, headers, body, base_url(context, request))
 
 
 async def _read(request: Request, limit: int) -> bytes:
@@ -157,7 +158,8 @@ def _deliver(
     if receiver.sync is not None:
         return _push(context, name, receiver.sync, _named(receiver, proof, payload, body), payload)
     wanted = _wanted(context, receiver, payload)
-    return _note(context, name, _named(receiver, proof, payload, body), wanted, base)
+    tenant = receiver.tenant or context.settings.tenant
+    return _note(context, tenant, name, _named(receiver, proof, payload, body), wanted, base)
 
 
 # --- what the delivery says --------------------------------------------------------------------------------------
@@ -169,6 +171,7 @@ def _wanted(context: Context, receiver: Receiver, payload: Any) -> Document | De
         uri = _uri(receiver.uri.find(payload), str(receiver.uri))
     if receiver.delete_when and receiver.delete_when.holds(payload):
         return Deletion(uri or _url(receiver, payload))
+    context.gauge.admit()  # after deletions, which never wait, and before anything is kept
     values = {**receiver.metadata, "title": receiver.title or receiver.metadata.get("title")}
     found = {key: value_of(value, payload) for key, value in values.items()}
     metadata = _checked(_METADATA, {key: value for key, value in found.items() if value is not None}, "metadata")
@@ -263,17 +266,25 @@ def _named(receiver: Receiver, proof: Proof, payload: Any, body: bytes) -> Proof
     return Proof(f"{found:d}" if isinstance(found, int) else found, proof.digest or hashlib.sha256(body).digest())
 
 
-def _note(context: Context, name: str, proof: Proof, wanted: Document | Deletion, base: str) -> Response:
-    with context.connection() as connection, connection.transaction():
-        if not _first_time(connection, name, proof):
-            return JSONResponse({"duplicate": True})
+def _note(context: Context, tenant: str, name: str, proof: Proof, wanted: Document | Deletion, base: str) -> Response:
+    told = isinstance(wanted, Document) and tenant == context.settings.tenant
+    queue = Queue.of(context.gauge.backlog()) if told else None
+    with context.connection() as connection:
+        with connection.transaction():
+            if not _first_time(connection, name, proof):
+                return JSONResponse({"duplicate": True})
+            if isinstance(wanted, Deletion):
+                gone = context.ledger(connection, tenant).delete(wanted.uri)
+            else:
+                try:
+                    answer = note(context, connection, tenant, [wanted], base)
+                except PermanentError as error:
+                    raise _bad(f"{error.code}: {error.cause}") from error
         if isinstance(wanted, Deletion):
-            deleted = context.ledger(connection).delete(wanted.uri)
-            return JSONResponse({"uri": wanted.uri, "deleted": deleted})
-        try:
-            answer = note(context, connection, [wanted], base)
-        except PermanentError as error:
-            raise _bad(f"{error.code}: {error.cause}") from error
+            deleted(connection, context.settings.home, tenant, [wanted.uri] if gone else [], f"webhook:{name}")
+            return JSONResponse({"uri": wanted.uri, "deleted": gone})
+        context.sent.note(connection, [one.id for one in answer.sources])
+    answer.queue = queue
     if not answer.sources[0].unchanged:
         context.broker.wake()
     return JSONResponse(answer.model_dump(exclude_none=True), 202)
