@@ -7,18 +7,23 @@ import os
 import warnings
 from typing import Any
 
+import billiard.pool
 from celery import Celery
 from celery.exceptions import SecurityWarning
-from celery.signals import setup_logging, worker_init, worker_process_init
+from celery.signals import setup_logging, worker_init, worker_process_init, worker_shutting_down
 
 from worker.broker import INGEST_QUEUE, OCR_QUEUE, SEARCH_QUEUE, SYNC_QUEUE, transport_options
 from worker.crash import arm_crash_points
 from worker.embedded import Services, find_services
 from worker.logs import configure_logging
-from worker.process import die_with_parent
+from worker.process import die_first, die_with_parent
 from worker.settings import Settings, load_settings
+from worker.shutdown import announce_shutdown
 
 OCR_NICE = 5
+
+EXIT_LOOKS = 20
+"""How often, ten times a second, a pool process that ends looks whether its last results were read."""
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +64,8 @@ def create_app(settings: Settings, services: Services) -> Celery:
         task_acks_late=True,
         task_reject_on_worker_lost=False,
         worker_prefetch_multiplier=1,
+        # The message of a killed process holds its place until then, and nobody is waited for: results are not kept.
+        worker_lost_wait=1.0,
         task_time_limit=limit,
         task_default_queue=INGEST_QUEUE,
         task_routes={"gristmill.search": {"queue": SEARCH_QUEUE}},
@@ -89,9 +96,10 @@ def _logging(**_: Any) -> None:
 
 @worker_init.connect
 def _prepare_pool(sender: Any = None, **_: Any) -> None:
-    """Load the models before the pool forks, so that their pages are shared. Both are safe to fork.
+    """Load embedder and language model before the pool forks, so that their pages are shared. All are safe to fork.
 
-    OCR and syncs need none. Where there is nothing to do but OCR, give way to those who read, ask and answer.
+    Processes are then small, and one that takes the place of a killed one is at work at once. OCR and syncs need
+    neither. Where there is nothing to do but OCR, give way to those who read, ask and answer.
     """
     queues = set(sender.app.amqp.queues.consume_from)
     if queues == {SYNC_QUEUE}:
@@ -100,21 +108,28 @@ def _prepare_pool(sender: Any = None, **_: Any) -> None:
         if hasattr(os, "nice"):
             os.nice(OCR_NICE)
         return
-    from pipelines.embed import open_embedder
+    from pipelines.embed import warm
     from pipelines.language import detect_language
     from worker.database import embedder_spec
 
-    spec = embedder_spec(load_settings())
-    if spec.kind == "use":
-        open_embedder(spec).embed_query("warm")
+    warm(embedder_spec(load_settings()))
     detect_language("The language model is loaded as well, by a sentence that is long enough to be judged.", "english")
 
 
 @worker_process_init.connect
 def _start_pool_process(**_: Any) -> None:
     die_with_parent()
+    die_first()
     settings = load_settings()
     arm_crash_points(settings.home, settings.crash_at)
+    # A warm shutdown forgets messages that are on their way into a pool process (celery.concurrency.asynpool, `flush`),
+    # which works on them all the same, and then waits for 30 s to be told that its result was read.
+    billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = EXIT_LOOKS
+
+
+@worker_shutting_down.connect
+def _tell_pool(**_: Any) -> None:
+    announce_shutdown()
 
 
 def __getattr__(name: str) -> Celery:

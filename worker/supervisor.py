@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.2
 
+STOP_SECONDS = 30.0
+"""What a child gets between SIGTERM and SIGKILL. More than a worker's patience with its work (`worker.lease`)."""
+
 
 @dataclass(frozen=True)
 class ChildSpec:
@@ -214,7 +217,7 @@ class Supervisor:
         children: Sequence[ChildSpec],
         *,
         loops: Sequence[LoopSpec] = (),
-        stop_timeout: float = 30.0,
+        stop_timeout: float = STOP_SECONDS,
         records: Path | None = None,
         spawn: Callable[[ChildSpec], Child] = spawn_process,
         clock: Callable[[], float] = time.monotonic,
@@ -322,7 +325,7 @@ class Supervisor:
         return [slot for slot in self._slots if slot.child]
 
 
-def stop_leftovers(records: Path, *, mark: tuple[str, str], grace: float = 10.0) -> list[str]:
+def stop_leftovers(records: Path, *, mark: tuple[str, str], grace: float = STOP_SECONDS) -> list[str]:
     """End the children that a killed supervisor left behind.
 
     Args:

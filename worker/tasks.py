@@ -22,6 +22,7 @@ from worker.ocr import OcrWorker
 from worker.places import file_uri
 from worker.settings import Settings, load_settings
 from worker.sync.syncer import Syncer
+from worker.tenants import check_tenant
 
 DRAIN_SECONDS = 60.0
 SYNC_SECONDS = 86_400
@@ -96,18 +97,19 @@ def sync() -> int:
 
 
 @shared_task(name="gristmill.ingest", bind=True, ignore_result=False)
-def ingest(self: Any, path: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+def ingest(self: Any, path: str, metadata: dict[str, Any] | None = None, tenant: str | None = None) -> dict[str, Any]:
     """Index a file that the worker can read; again, if it has changed.
 
     Args:
         path: absolute path, or a `file:` uri.
         metadata: put on every chunk of it.
+        tenant: whose it is; None: GRISTMILL_TENANT.
 
     Returns:
         `{"source_id", "version"}` of its ledger row, which says what became of it.
     """
     uri = path if path.startswith("file:") else file_uri(Path(path))
-    ledger = open_ledger(_settings(), _process().connection())
+    ledger = open_ledger(_settings(), _process().connection(), None if tenant is None else check_tenant(tenant))
     recorded = ledger.record(uri, metadata=metadata, force=True)
     Broker(self.app).wake()
     return {"source_id": recorded.source_id, "version": recorded.version}
@@ -118,7 +120,8 @@ def search_task(query: str, k: int = 10, mode: Mode = "hybrid", **options: Any) 
     """The `k` best passages for a question.
 
     Args:
-        options: the other fields of `pipelines.search.Options`, as JSON; times in ISO 8601.
+        options: the other fields of `pipelines.search.Options`, as JSON; times in ISO 8601. Without `tenant` only
+            documents of GRISTMILL_TENANT are found.
 
     Returns:
         JSON objects, best first: `id, uri, content, metadata, score, ranks, similarity, snippet`.
@@ -126,7 +129,9 @@ def search_task(query: str, k: int = 10, mode: Mode = "hybrid", **options: Any) 
     for name in ("since", "until"):
         if isinstance(options.get(name), str):
             options[name] = datetime.fromisoformat(options[name])
-    wanted = Options(k=k, mode=mode, **options)
+    tenant = options.pop("tenant", None)
+    whose = _settings().tenant if tenant is None else check_tenant(tenant)
+    wanted = Options(k=k, mode=mode, tenant=whose, **options)
     for attempt in (1, 2):
         try:
             return [hit.as_json() for hit in search(_process().connection(), query, _embedder(), wanted)]

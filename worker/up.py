@@ -23,7 +23,8 @@ from worker.supervisor import ChildSpec, LoopSpec, Supervisor, stop_leftovers, s
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 30.0
+RESERVE = 8
+"""Wake-ups that an ingest worker takes from the queue for each of its processes; they are all alike."""
 
 Only = Literal["worker", "ocr", "sync", "watcher", "http"]
 
@@ -84,15 +85,17 @@ def children(settings: Settings, services: Services, only: Only | None) -> list[
     """The processes to run."""
     env = child_environment(settings, services, os.environ)
 
-    def celery(queue: str, queues: str, processes: int) -> ChildSpec:
+    def celery(queue: str, queues: str, processes: int, *, reserve: int = 1) -> ChildSpec:
         options = {"-Q": queues, "-n": f"{queue}@%h", "--pool": "prefork", "-c": str(processes)}
+        options["--prefetch-multiplier"] = str(reserve)
         argv = (sys.executable, "-m", "celery", "--quiet", "-A", "worker.app", "worker")
         flags = ("--without-gossip", "--without-mingle", "--loglevel", settings.log_level)
         return ChildSpec(queue, (*argv, *(part for pair in options.items() for part in pair), *flags), env)
 
     found = []
     if only in (None, "worker"):
-        found.append(celery("ingest", INGEST_QUEUE, settings.ingest_processes))
+        # The message of a process that was killed holds a place for seconds; with few of them nobody would ingest.
+        found.append(celery("ingest", INGEST_QUEUE, settings.ingest_processes, reserve=RESERVE))
         # Celery's own default queue as well: that is where a stranger's client sends what it calls by name.
         found.append(celery("search", f"{SEARCH_QUEUE},celery", settings.search_concurrency))
     if only in (None, "worker", "ocr"):
@@ -169,7 +172,6 @@ def run_up(settings: Settings, *, only: Only | None = None, on_ready: Callable[[
                 supervisor = Supervisor(
                     children(settings, services, only),
                     loops=loops(settings, services, only),
-                    stop_timeout=STOP_SECONDS,
                     records=records,
                 )
                 stop.interrupts = False
