@@ -8,6 +8,8 @@ WORKERS ?= 3
 # Of `make chaos` and `make soak`.
 SEED ?= 1
 MINUTES ?= 30
+# Of `make guards`: part of a name, a file or a test.
+ONLY ?=
 N8N_KIT = ../shared/n8n-kit
 PY = .venv/bin/python
 COMPILE = .venv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
@@ -20,7 +22,7 @@ INSTALL = install() { \
 	$(PY) -m pip install --disable-pip-version-check "$$@"; \
 	}; install
 
-.PHONY: help demo test check lint bench chaos soak n8n tesseract lock audit clean
+.PHONY: help demo test check lint bench chaos soak guards n8n tesseract lock audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +53,9 @@ chaos: .venv/.dev ## kill everything again and again while it is used, and look 
 soak: .venv/.dev ## updates and questions for MINUTES=30, and what grows meanwhile: memory, connections, index
 	@$(PY) -m tests.chaos.soak --minutes $(MINUTES)
 
+guards: .venv/.dev ## take out one guard after the other, in a copy, and see whether a test misses it; ONLY=text: some
+	@$(PY) -m tests.guards "$(ONLY)"
+
 n8n: .venv/.dev ## run the n8n workflows in a real n8n, which is installed once: 10-40 minutes, 3 GB
 	@if [ ! -x .n8n/bin/n8n ]; then \
 		if [ ! -f $(N8N_KIT)/setup.sh ]; then echo "gristmill: $(N8N_KIT)/setup.sh is needed and not there"; exit 1; fi; \
@@ -72,8 +77,13 @@ audit: .venv/.boot ## look up known vulnerabilities of all that the locks pin; n
 		report=.venv/audit-$$lock.json; rm -f $$report; \
 		if .venv/bin/uvx --quiet pip-audit --disable-pip --require-hashes --progress-spinner off --desc on \
 			--format json --output $$report -r $$lock 2>.venv/audit.log; then \
-			echo "gristmill: $$lock: no known vulnerability," \
-				"$$(grep -o skip_reason $$report | wc -l) packages could not be looked up"; \
+			known=$$(grep -o '"vulns"' $$report | wc -l); unknown=$$(grep -o skip_reason $$report | wc -l); \
+			if [ $$known -gt 0 ]; then \
+				echo "gristmill: $$lock: no known vulnerability in $$known packages," \
+					"$$unknown could not be looked up"; \
+			else \
+				echo "gristmill: $$lock was not audited, the service knows none of its $$unknown packages"; \
+			fi; \
 		elif [ -s $$report ]; then \
 			cat .venv/audit.log; echo "gristmill: $$lock: see $$report"; exit 1; \
 		else \
