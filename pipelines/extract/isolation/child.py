@@ -19,7 +19,7 @@ from dataclasses import replace
 from pipelines.errors import GristmillError, PermanentError
 from pipelines.extract.archive import chain_of, entity_bomb
 from pipelines.extract.isolation.lifeline import die_with_parent
-from pipelines.extract.isolation.sandbox import forbid_network, leave_network, limit
+from pipelines.extract.isolation.sandbox import forbid_network, leave_network, limit, near_its_memory
 from pipelines.extract.isolation.wire import (
     dump_end,
     dump_error,
@@ -122,6 +122,8 @@ def _failed(error: Exception, job: Job, page: int) -> PermanentError:
     traceback.print_exception(error)
     if bomb := entity_bomb(error):
         return bomb
+    if RecursionError not in kinds and near_its_memory(job.rules):
+        return _out_of_memory(job.rules, page)
     where = f" at page {page}" if page else ""
     detail = f"{type(error).__name__}: {' '.join(_without_paths(str(error), job).split())[:200]}"
     if RecursionError in kinds:

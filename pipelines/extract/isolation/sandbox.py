@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ _NETWORK_EVENTS = frozenset(
         "socket.getnameinfo", "socket.sendmsg", "socket.sendto",
     }
 )  # fmt: skip
+# What one request for memory may be short of: a library, or a buffer that is doubled.
+_ROOM = 32 * 2**20
+_ROOM_SHARE = 1 / 8
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 
@@ -41,6 +45,20 @@ def limit(rules: ExtractRules) -> None:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, hard))
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+
+
+def near_its_memory(rules: ExtractRules) -> bool:
+    """Whether this process has had nearly all the address space that `limit` left it (Linux; elsewhere not known).
+
+    What is refused memory seldom says so: a shared library is not mapped, an XML parser meets an unknown error.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    peak = re.search(r"^VmPeak:\s*(\d+) kB$", status, re.MULTILINE)
+    room = max(_ROOM, int(rules.memory_mb * 2**20 * _ROOM_SHARE))
+    return peak is not None and int(peak[1]) * 1024 > rules.memory_mb * 2**20 - room
 
 
 def leave_network() -> bool:

@@ -9,12 +9,15 @@ from pipelines.errors import PermanentError
 from pipelines.extract.archive import entity_bomb
 from pipelines.extract.isolation.lifeline import group_dies_with_parent
 
+_HEAP_EXHAUSTED = 'exitcode "251"'  # what programs of GHC leave with, as pypandoc words it
+
 
 def convert_text(text: str, source: str, target: str) -> str:
     """A text in one of pandoc's formats as text in another.
 
     Raises:
         PermanentError: `corrupt`, where pandoc cannot read it; `bomb`, where that is for its XML entities.
+        MemoryError: pandoc ran out of it.
     """
     import pypandoc
 
@@ -25,7 +28,7 @@ def convert_file(path: Path, source: str, target: str, made: Path) -> None:
     """Write a file as `made`, in another of pandoc's formats.
 
     Raises:
-        PermanentError: as `convert_text`.
+        PermanentError, MemoryError: as `convert_text`.
     """
     import pypandoc
 
@@ -39,6 +42,8 @@ def _checked(convert: Callable[[], str]) -> str:
     except RuntimeError as error:
         if bomb := entity_bomb(error):
             raise bomb from error
+        if _HEAP_EXHAUSTED in str(error):
+            raise MemoryError from error
         raise PermanentError(
             "corrupt",
             f"the file is damaged: {' '.join(str(error).split())[:200]}",
