@@ -8,6 +8,7 @@ from importlib import import_module
 
 BENCHES = {
     "search": "fused search beside the tutorials': time, CPU and recall, at 10,000 and 100,000 chunks",
+    "tenants": "searches of one tenant among others, as it asks them: recall beside an exact scan, and time",
     "latency": "how long from a file dropped in a folder until a search finds it",
     "extract": "pages of text PDFs a processor second, beside bare pypdfium2 and pypdf",
     "scan": "a long scan on one OCR worker and on two, beside Tesseract run by hand",
@@ -17,6 +18,7 @@ BENCHES = {
     "site": "a web site crawled again and again: requests and bytes of each crawl",
     "idle": "hourly syncs of a large Notion workspace in which nothing changes: time, requests, memory",
     "month": "a month of a Notion workspace in simulated time: what is lost, stale or wrongly deleted, what is asked",
+    "flood": "20,000 events at once with a slow embedder, and documents that kill their worker: bounds, order, delays",
     "http": "many clients at once at the HTTP service: searches and uploads",
 }
 """Name of a module here to what it measures. Each has a `main(arguments) -> exit code`."""

@@ -41,7 +41,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: a text, and its vector of shape `(DIMENSIONS,)`."""
+    """What is asked: a text, and its vector."""
 
     text: str
     vector: Vectors

