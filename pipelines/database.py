@@ -84,13 +84,18 @@ def limit_server(connection: psycopg.Connection[Any]) -> None:
 
 
 def use_schema(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Put our schema first on the search path, then wherever the extensions are (`extensions` on Supabase)."""
+    """Put our schema first on the search path, then wherever the extensions are (`extensions` on Supabase).
+
+    Temporary objects come last, or they would come first: whoever may make a temporary table could otherwise have a
+    function of ours take it for one of ours (PostgreSQL documentation, CREATE FUNCTION, "security definer").
+    """
     rows = connection.execute(
         "select distinct n.nspname from pg_extension e join pg_namespace n on n.oid = e.extnamespace"
         " where e.extname in ('vector', 'unaccent') and n.nspname <> %s",
         (schema,),
     ).fetchall()
-    path = sql.SQL(", ").join(sql.Identifier(name) for name in [schema, *sorted(row[0] for row in rows)])
+    names = [schema, *sorted(row[0] for row in rows), "pg_temp"]
+    path = sql.SQL(", ").join(sql.Identifier(name) for name in names)
     connection.execute(sql.SQL("set search_path to {}").format(path))
 
 

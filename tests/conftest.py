@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
+import worker.shutdown
 from pipelines.database import connect
 from sql.migrate import migrate
 from worker.embedded import Services, start_services, stop_services
@@ -39,6 +40,17 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("GRISTMILL_", "OPENAI_", "NOTION_", "AWS_")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def shutdown() -> Iterator[Callable[[bool], None]]:
+    """Have this process be one of a worker that was asked to stop, or not; at the end it was not."""
+
+    def set_it(stopping: bool) -> None:
+        worker.shutdown._flag[0] = stopping
+
+    yield set_it
+    set_it(False)
 
 
 @pytest.fixture(scope="session")

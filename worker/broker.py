@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 from celery import Celery
@@ -20,6 +21,12 @@ OCR_TASK = "gristmill.ocr"
 SYNC_TASK = "gristmill.sync"
 REST_SECONDS = 5.0
 """For how long a producer says nothing to a broker that did not answer, so that a thousand files do not wait each."""
+
+MOST_WAITING = 50
+"""With so many wake-ups in its queue, another is of no use: each is worth as many documents as its worker finds."""
+
+LOOK_EVERY = 10
+"""A producer sends so many wake-ups before it looks how many wait: one alone costs nothing more."""
 
 _TASKS = {INGEST_QUEUE: WAKE_TASK, OCR_QUEUE: OCR_TASK, SYNC_QUEUE: SYNC_TASK}
 
@@ -52,24 +59,36 @@ class Broker:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._rests_until = 0.0
+        self._unlooked: Counter[str] = Counter()
 
     def wake(self, count: int = 1, *, queue: str = INGEST_QUEUE) -> bool:
-        """Tell the workers of a queue that there is work.
+        """Tell the workers of a queue that there is work, unless enough wake-ups wait there to find it.
 
         Returns:
             False if the broker cannot be reached, or could not a moment ago: nothing is lost by that.
         """
         if time.monotonic() < self._rests_until:
             return False
+        self._unlooked[queue] += count
+        if self._unlooked[queue] > LOOK_EVERY:
+            waiting = self.waiting(queue)
+            if waiting is None:
+                return self._rest("nobody tells how many wake-ups wait")
+            if waiting >= MOST_WAITING:
+                return True
+            self._unlooked[queue] = count
         try:
             with self._app.producer_or_acquire() as producer:
                 for _ in range(count):
                     self._app.send_task(_TASKS[queue], queue=queue, producer=producer, retry=False, ignore_result=True)
         except (OperationalError, OSError) as error:
-            log.warning("the broker does not answer, the sweep will announce the work: %s", error)
-            self._rests_until = time.monotonic() + REST_SECONDS
-            return False
+            return self._rest(error)
         return True
+
+    def _rest(self, cause: object) -> bool:
+        log.warning("the broker does not answer, the sweep will announce the work: %s", cause)
+        self._rests_until = time.monotonic() + REST_SECONDS
+        return False
 
     def waiting(self, queue: str = INGEST_QUEUE) -> int | None:
         """Messages in a queue; None if the broker cannot be reached."""

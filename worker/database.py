@@ -14,6 +14,7 @@ from pipelines.search import check_model, index_model
 from sql.migrate import migrate
 from worker.embedded import Services, find_services
 from worker.ledger import Ledger
+from worker.mark import warn_if_restored
 from worker.page_ranges import PageRanges
 from worker.pauses import Pauses
 from worker.settings import Settings
@@ -43,11 +44,11 @@ def open_database(
     return connect(dsn, schema=settings.schema_name, application=application)
 
 
-def open_ledger(settings: Settings, connection: Connection[Any]) -> Ledger:
-    """The ledger on this connection, with the settings' tenant, lease and back-off."""
+def open_ledger(settings: Settings, connection: Connection[Any], tenant: str | None = None) -> Ledger:
+    """The ledger on this connection, for a tenant or that of the settings, with their lease and back-off."""
     return Ledger(
         connection,
-        tenant=settings.tenant,
+        tenant=settings.tenant if tenant is None else tenant,
         lease_seconds=settings.lease_seconds,
         scouting_seconds=settings.lease_seconds + settings.embed_timeout_seconds,
         max_attempts=settings.max_attempts,
@@ -111,6 +112,7 @@ def prepare_database(settings: Settings, dsn: str) -> list[str]:
         )
         check_model(connection, embedder)
         Pauses(connection, settings).try_now()
+        warn_if_restored(connection, settings.home)
     return names
 
 

@@ -15,13 +15,15 @@ import psycopg
 from pipelines.embed import open_embedder
 from pipelines.errors import GristmillError
 from pipelines.search import check_model
-from sql.migrate import pending
+from sql.migrate import ahead, pending
 from worker.app import connect_app
+from worker.backlog import measure_backlog
 from worker.broker import Broker
 from worker.connectors.contract import Surroundings
 from worker.connectors.registry import load_syncs, open_connector
 from worker.database import embedder_spec, open_database
 from worker.embedded import find_services
+from worker.mark import REMEDY, restored
 from worker.receivers.handshake import token_file
 from worker.receivers.receiver import load_receivers
 from worker.remote_spool import open_remote_spool
@@ -29,6 +31,8 @@ from worker.settings import Settings
 from worker.spool import CACHE
 
 DISK_NEEDED = 2 * 2**30
+BEHIND_SECONDS = 300.0
+"""A document that has been due for longer is worth a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +112,21 @@ def _services(settings: Settings) -> Iterator[Check]:
         yield Check("unaccent", row[2] is not None, row[2] or "missing", "" if row[2] else "create extension unaccent")
         try:
             left = [migration.name for migration in pending(connection)]
+            newer = [] if left else ahead(connection)
         except psycopg.Error as error:
-            left = [str(error)]
-        yield Check("schema", not left, ", ".join(left) or "up to date", "gristmill migrate" if left else "")
+            left, newer = [str(error)], []
+        if newer:
+            found = f"newer than this version, which can live with it: {', '.join(newer)}"
+            yield Check("schema", None, found, "upgrade gristmill on this machine too")
+        else:
+            yield Check("schema", not left, ", ".join(left) or "up to date", "gristmill migrate" if left else "")
+        if not left:
+            backlog = measure_backlog(connection)
+            late = (backlog.oldest_due_seconds or 0) > BEHIND_SECONDS
+            remedy = "see whether `gristmill status` tells of a pause; else wait, or raise GRISTMILL_INGEST_CONCURRENCY"
+            yield Check("queue", None if late else True, str(backlog), remedy if late else "")
+            behind = restored(connection, settings.home)
+            yield Check("history", not behind, behind or "as this home has seen it", REMEDY if behind else "")
     waiting = Broker(connect_app(settings, services)).waiting()
     yield Check(
         "broker",

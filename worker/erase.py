@@ -24,8 +24,10 @@ from psycopg.types.json import Jsonb
 from pipelines.errors import GristmillError, PermanentError, UnavailableError
 from worker import erase_statements as statements
 from worker.content import open_spool
+from worker.journal import Entry, Journal, hashes, salt_mark
 from worker.kept_out import keep_out
 from worker.places import local_path
+from worker.sent import Sent
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,10 @@ class _Taken:
     before: float = 0.0
     locations: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    ids: set[int] = field(default_factory=set)
+    hashes: set[str] = field(default_factory=set)
     syncs: set[int] = field(default_factory=set)
+    again: bool = False
 
 
 class Eraser:
@@ -89,11 +94,16 @@ class Eraser:
 
     Args:
         who: is on the receipts.
+        journal: note it for the day when a backup is restored.
     """
 
-    def __init__(self, settings: Settings, connection: Connection[Any], *, tenant: str, who: str) -> None:
+    def __init__(
+        self, settings: Settings, connection: Connection[Any], *, tenant: str, who: str, journal: bool = True
+    ) -> None:
         self._connection = connection
         self._spool = open_spool(settings)
+        self._sent = Sent(settings.home)
+        self._journal = Journal(settings.home) if journal else None
         self._tenant = tenant
         self._who = who
 
@@ -127,6 +137,7 @@ class Eraser:
                 self._keep_out(None)
             receipt = self._receipt("tenant", None, keep_out, taken)
             newest = self._value("select max(id) from sources where tenant = %s", self._tenant)
+            self._note(receipt, taken)
         while ids := self._batch(taken, newest):
             log.info("%d documents of a tenant were erased", len(ids))
         for table, query in (
@@ -135,6 +146,29 @@ class Eraser:
         ):
             taken.counts[table] += self._connection.execute(query.encode(), (self._tenant,)).rowcount
         return self._after(receipt, taken)
+
+    def erase_again(self, uris: Sequence[str], *, whole_tenant: bool = False) -> Receipt:
+        """Erase what a backup has brought back, whether or not it still exists out there; then call `finish`.
+
+        Args:
+            uris: one document, or all that were of the tenant when it was erased.
+
+        Returns:
+            What went. It is not kept: the receipt of the day when it was erased is.
+
+        Raises:
+            UnavailableError: the ledger is locked by others, or the spool is away.
+        """
+        taken = _Taken(again=True)
+        with self._held():
+            receipt = self._receipt("tenant" if whole_tenant else "document", uris[0], False, taken)
+        for first in range(0, len(uris), statements.BATCH_DOCUMENTS):
+            with self._held():
+                batch = list(uris[first : first + statements.BATCH_DOCUMENTS])
+                self._take(self._ids(batch), batch, taken)
+        receipt = self._after(receipt, taken)
+        self._connection.execute("delete from erasures where id = %s", (receipt.id,))
+        return receipt
 
     # --- one document ------------------------------------------------------------------------------------------
 
@@ -148,7 +182,16 @@ class Eraser:
             if receipt.empty and not keep_out:
                 self._connection.execute("delete from erasures where id = %s", (receipt.id,))
                 return receipt
+            self._note(receipt, taken)
         return self._after(receipt, taken)
+
+    def _note(self, receipt: Receipt, taken: _Taken) -> None:
+        """Durably, before the transaction commits: what is erased and not noted would come back with a backup."""
+        if self._journal is None:
+            return
+        facts = {name: getattr(receipt, name) for name in ("hash", "who", "scope", "kept_out", "counts", "bytes")}
+        entry = Entry("erase", receipt.erased_at, salt=salt_mark(self._connection), ids=sorted(taken.ids), **facts)
+        self._journal.append([entry])
 
     def _take(self, ids: list[int], uris: list[str], taken: _Taken) -> None:
         """Delete all rows that are of these documents or mention them; the ledger is locked."""
@@ -159,6 +202,8 @@ class Eraser:
         taken.before = max(taken.before, newest)
         taken.bytes += self._value(statements.TEXT_BYTES, values)
         taken.names.update(values["uris"])
+        taken.ids.update(ids)
+        taken.hashes.update(hashes(self._connection, self._tenant, values["uris"]).values())
         for sync, key in self._connection.execute(statements.KEYS, values).fetchall():
             taken.syncs.add(sync)
             taken.names.add(key)
@@ -167,7 +212,7 @@ class Eraser:
 
     def _batch(self, taken: _Taken, newest: int | None) -> list[int]:
         with self._held():
-            some = self._value(statements.BATCH, (self._tenant, newest))
+            some = self._value(statements.BATCH, (self._tenant, newest, statements.BATCH_DOCUMENTS))
             uris = self._value(statements.URIS, {"ids": some})
             ids: list[int] = sorted({*some, *self._ids(uris)})
             if ids:
@@ -180,6 +225,8 @@ class Eraser:
         with self._connection.transaction():
             self._connection.execute(statements.SCRUB, names)
             self._connection.execute(statements.SCRUB_MEMORIES, names)
+        if not taken.again:  # else it may have been sent after it was erased
+            self._sent.forget(sorted(taken.hashes))
         try:
             files, size = self._spool.drop(self._connection, sorted(taken.locations), before=taken.before + 1)
         finally:

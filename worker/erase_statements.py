@@ -22,8 +22,9 @@ with recursive family (id) as (
 select coalesce(array_agg(id order by id), '{}') from family
 """
 
+BATCH_DOCUMENTS = 500
 BATCH = (
-    "select coalesce(array_agg(id), '{}') from (select id from sources where tenant = %s and id <= %s limit 500) some"
+    "select coalesce(array_agg(id), '{}') from (select id from sources where tenant = %s and id <= %s limit %s) batch"
 )
 
 # What of it still exists out there: in a sync, as a file, or inside a document that stays.
@@ -59,20 +60,29 @@ from documents where source_id = any(%(ids)s)
 # A uri of a few characters is part of many a key that has nothing to do with it.
 _MENTIONED = "exists (select from unnest(%(uris)s::text[]) u where {0} = u or length(u) > 5 and strpos({0}, u) > 0)"
 
+# Answers given to another tenant stay, whatever uris its documents have. Version 0.1.0 did not say whose they were.
+_SCOPE_OF_TENANT = """(starts_with(i.scope, '[' || to_json(%(tenant)s::text)::text || ', ')
+          or not starts_with(i.scope, '["'))"""
+
+# A uri that is `signed` or the like is part of every row; what is hashed holds nobody's uri.
+_NOT_HASHED = "w.delivery !~ '^(id|signed):[0-9a-f]{64}$'"
+
 DELETIONS = {
     "sync_hints": """
-        delete from sync_hints h where h.key = any(%(uris)s)
+        delete from sync_hints h
+        where h.key = any(%(uris)s) and exists (select from syncs y where y.id = h.sync_id and y.tenant = %(tenant)s)
           or exists (select from synced m where (m.sync_id, m.key) = (h.sync_id, h.key) and m.source_id = any(%(ids)s))
     """,
     "synced": "delete from synced where source_id = any(%(ids)s)",
     "page_ranges": "delete from page_ranges where source_id = any(%(ids)s)",
     "callbacks": "delete from callbacks where source_id = any(%(ids)s)",
     "idempotency_keys": f"""
-        delete from idempotency_keys i where {_MENTIONED.format("i.key")} or jsonb_path_exists(i.response,
+        delete from idempotency_keys i
+        where {_SCOPE_OF_TENANT} and ({_MENTIONED.format("i.key")} or jsonb_path_exists(i.response,
           '$.sources[*] ? (@.id == $ids[*] || @.uri == $uris[*])',
-          jsonb_build_object('ids', to_jsonb(%(ids)s::bigint[]), 'uris', to_jsonb(%(uris)s::text[])))
+          jsonb_build_object('ids', to_jsonb(%(ids)s::bigint[]), 'uris', to_jsonb(%(uris)s::text[]))))
     """,
-    "webhook_deliveries": f"delete from webhook_deliveries w where {_MENTIONED.format('w.delivery')}",
+    "webhook_deliveries": f"delete from webhook_deliveries w where {_NOT_HASHED} and {_MENTIONED.format('w.delivery')}",
     "documents": """
         delete from documents where source_id = any(%(ids)s) or id in (
           select d.id from unnest(%(uris)s::text[]) root (uri) cross join lateral (

@@ -20,6 +20,7 @@ from worker.content import open_spool
 from worker.database import open_database
 from worker.embedded import Services
 from worker.erase import finish_erasures
+from worker.mark import Marks, advance_mark, warn_if_restored
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -44,9 +45,41 @@ def refresh_statistics(connection: Connection[Any], settings: Settings | None = 
     return True
 
 
+class StaleTenants:
+    """Refreshes the statistics of tenants whose index grew or shrank much, though it is little among all of them.
+
+    Whoever is stale is found by counting all rows: not done where nothing was written since the last look.
+    """
+
+    def __init__(self) -> None:
+        self._seen: int | None = None
+
+    def __call__(self, connection: Connection[Any], settings: Settings | None = None) -> list[str]:
+        """The tenants that were refreshed; none where another does it at the moment."""
+        with connection.transaction():
+            row = connection.execute(
+                "select index_changes(), pg_try_advisory_xact_lock(%s)", (STATISTICS_LOCK,)
+            ).fetchone()
+            assert row is not None
+            changes, ours = row
+            if not ours or changes == self._seen:
+                return []
+            stale = [name for (name,) in connection.execute("select stale_tenants()").fetchall()]
+            if stale:
+                connection.execute("select refresh_statistics(of_tenants => %s)", (stale,))
+        self._seen = changes
+        return stale
+
+
 def sweep_spool(connection: Connection[Any], settings: Settings) -> int:
-    """Remove spooled files that no document needs; how many. What is away is swept another time."""
+    """Remove spooled files that no document needs; how many. What is away is swept another time.
+
+    Not while the database is older than what this home has seen: it may not know of documents that it took in.
+    """
     try:
+        mark = Marks(settings.home).read()
+        if warn_if_restored(connection, settings.home) or (mark is not None and mark.spared):
+            return 0
         return open_spool(settings).sweep(connection)
     except GristmillError as error:
         log.warning("the spool is not swept: %s", error)
@@ -70,10 +103,12 @@ def forget_old_callbacks(connection: Connection[Any], settings: Settings) -> int
 
 CHORES: tuple[tuple[float, Chore], ...] = (
     (5.0, refresh_statistics),
+    (60.0, StaleTenants()),
     (600.0, sweep_spool),
     (600.0, forget_old_requests),
     (600.0, forget_old_callbacks),
     (60.0, finish_erasures),
+    (10.0, advance_mark),
 )
 """What is done, and how many seconds apart at least."""
 
@@ -94,4 +129,13 @@ def run_housekeeping(settings: Settings, services: Services, stop: threading.Eve
             log.warning("housekeeping waits: %s", str(error).strip().splitlines()[0])
             connection = None
     if connection is not None:
+        _last_mark(connection, settings)
         connection.close()
+
+
+def _last_mark(connection: Connection[Any], settings: Settings) -> None:
+    """What came since the last tick is seen as well, so that no backup of today passes for the state at the end."""
+    try:
+        advance_mark(connection, settings)
+    except (GristmillError, psycopg.Error) as error:
+        log.warning("the last mark was not made: %s", str(error).strip().splitlines()[0])

@@ -38,14 +38,14 @@ from worker.database import open_ledger, open_page_ranges
 from worker.drain import Drain, to_record
 from worker.guard import Guard
 from worker.kept_out import is_kept_out
-from worker.lease import FencedError, Pages, kept_lease
+from worker.lease import STOPPED, FencedError, Pages, kept_lease
 from worker.ledger import Claim, Outcome
 from worker.page_ranges import OcrRecipe, Parked
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
-RECIPE_VERSION = 2  # raise it when the same bytes and settings come to give other chunks
+RECIPE_VERSION = 3  # raise it when the same bytes and settings come to give other chunks
 
 
 def extract_rules(settings: Settings) -> ExtractRules:
@@ -166,8 +166,11 @@ class Ingester(Drain):
             done, total = pages or (None, None)
             return open_ledger(self._settings, connection).renew(claim, pages_done=done, pages=total)
 
+        def give_back(connection: Connection[Any]) -> None:
+            open_ledger(self._settings, connection).fail(claim, STOPPED)
+
         with (
-            kept_lease(self._settings, claim.uri, renew) as lease,
+            kept_lease(self._settings, claim.uri, renew, give_back) as lease,
             content_of(claim, self._settings, parked := ranges.parked(claim.id)) as content,
         ):
             path = content.path

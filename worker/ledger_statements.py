@@ -40,6 +40,7 @@ where id = %s and state = 'done' and error_code is not null
 
 # A row whose last lease ran out without a word, once too often: whatever it holds kills its workers. Not where an event
 # came meanwhile: what it holds now nobody has tried. Nor does anybody wait here for one who is about to commit.
+# That the state is said so has a reason: sql/016_backlog.sql.
 BURY = """
 update sources set state = 'dead', token = null, lease_until = null, holder = null, updated_at = now(),
   error_code = 'worker_died',
@@ -47,13 +48,16 @@ update sources set state = 'dead', token = null, lease_until = null, holder = nu
   error_remedy = 'look into the log for its last attempt, then: gristmill retry'
 where id = any(array(
   select id from sources
-  where state = 'leased' and lease_until < now() and attempts >= %(max_attempts)s and version = leased_version
+  where (state = 'leased') is true and lease_until < now() and attempts >= %(max_attempts)s
+    and version = leased_version
   for update skip locked
 ))
 """
 
-# The rows of `pauses` stand in everybody's way (sql/013_embedding_budget.sql). Of an embedding pause that ran out, the
-# first claim becomes the scout, and moves the end on for all others until it knows.
+# Whose lease ran out may have killed his worker: he is tried again at once, and should that end no better, after all
+# who wait by then. `next_at` is never ahead for a row that is leased; said of all rows, it keeps what waits for its
+# back-off out of the scan. The rows of `pauses` stand in everybody's way (sql/013_embedding_budget.sql). Of an
+# embedding pause that ran out, the first claim becomes the scout, and moves the end on for all others until it knows.
 CLAIM = """
 with scout as (
   update pauses set until = now() + make_interval(secs => %(scouting)s)
@@ -63,11 +67,12 @@ with scout as (
 update sources set
   state = 'leased', token = gen_random_uuid(), leased_version = version,
   attempts = case when state = 'leased' and version <> leased_version then 1 else attempts + 1 end,
+  next_at = case when state = 'leased' and version = leased_version then now() else next_at end,
   lease_until = now() + make_interval(secs => %(lease)s), holder = %(holder)s, pages_done = null, updated_at = now()
 where id = (
   select id from sources
-  where ((state = 'pending' and next_at <= now())
-     or (state = 'leased' and lease_until < now() and (attempts < %(max_attempts)s or version <> leased_version)))
+  where state in ('pending', 'leased') and next_at <= now()
+    and (state = 'pending' or (lease_until < now() and (attempts < %(max_attempts)s or version <> leased_version)))
     and not exists (select from pauses where what = 'budget' and until > now())
     and (exists (select from scout) or not exists (select from pauses where what = 'embedding'))
   order by next_at, id
@@ -179,8 +184,29 @@ VISIT_AGAIN = "update synced set check_at = visited_at where source_id = any(%s)
 DUE = """
 select count(*) from (
   select from sources
-  where ((state = 'pending' and next_at <= now()) or (state = 'leased' and lease_until < now()))
+  where state in ('pending', 'leased') and next_at <= now() and (state = 'pending' or lease_until < now())
     and not exists (select from pauses where until > now())
+  order by next_at, id
+  limit %s
+) due
+"""
+
+# In a pause as well: nobody may take them, and they wait all the same.
+BACKLOG_OF = """
+select count(*), extract(epoch from now() - min(next_at))::float8 from (
+  select next_at from sources
+  where state in ('pending', 'leased') and next_at <= now() and (state = 'pending' or lease_until < now())
+    and tenant = %s
+  order by next_at, id
+  limit %s
+) due
+"""
+
+BACKLOG = """
+select count(*), extract(epoch from now() - min(next_at))::float8 from (
+  select next_at from sources
+  where state in ('pending', 'leased') and next_at <= now() and (state = 'pending' or lease_until < now())
+  order by next_at, id
   limit %s
 ) due
 """

@@ -21,7 +21,7 @@ from worker.content import open_spool
 from worker.database import open_page_ranges
 from worker.drain import Drain, to_record
 from worker.ingest import extract_rules, hash_file
-from worker.lease import FencedError, kept_lease
+from worker.lease import STOPPED, FencedError, kept_lease
 from worker.local_file import private_copy
 from worker.page_ranges import WORKER_DIED, OcrRecipe, RangeClaim, Saved
 from worker.places import local_path
@@ -106,7 +106,10 @@ class OcrWorker(Drain):
         def renew(connection: Connection[Any], _: object) -> bool:
             return open_page_ranges(self._settings, connection).renew(claim)
 
-        with kept_lease(self._settings, claim.uri, renew) as lease:
+        def give_back(connection: Connection[Any]) -> None:
+            open_page_ranges(self._settings, connection).fail(claim, STOPPED, None)
+
+        with kept_lease(self._settings, claim.uri, renew, give_back) as lease:
 
             def save(page: OcrPage) -> None:
                 lease.check()

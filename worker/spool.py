@@ -90,6 +90,24 @@ class Spool:
         path = self._folder / name[:2] / name
         return path if self._remote is None or path.is_file() else self._remote.path(name)
 
+    def names(self) -> set[str]:
+        """All that is kept, on this machine or in the store.
+
+        Raises:
+            UnavailableError: the place where they are kept does not answer.
+        """
+        found = {path.name for path, _ in self._files() if NAME.fullmatch(path.name)}
+        return found if self._remote is None else found.union(self._remote.names())
+
+    def unneeded(self, connection: Connection[Any]) -> list[str]:
+        """What is kept and no document names.
+
+        Raises:
+            UnavailableError: the place where they are kept does not answer.
+        """
+        found = sorted(self.names())
+        return sorted(set(found) - _needed(connection, found))
+
     def sweep(self, connection: Connection[Any], *, now: float | None = None) -> int:
         """Remove what no document needs any more, and uploads that were broken off; how many files.
 

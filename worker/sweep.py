@@ -13,7 +13,7 @@ import psycopg
 
 from pipelines.errors import UnavailableError
 from worker.app import create_app
-from worker.broker import INGEST_QUEUE, OCR_QUEUE, Broker
+from worker.broker import INGEST_QUEUE, MOST_WAITING, OCR_QUEUE, Broker
 from worker.database import open_database, open_ledger, open_page_ranges
 from worker.embedded import Services
 from worker.ledger import Ledger
@@ -23,7 +23,6 @@ from worker.settings import Settings
 log = logging.getLogger(__name__)
 
 LOCK = 0x7377656570  # any fixed number
-MOST_WAITING = 50
 
 
 def sweep(ledger: Ledger, ranges: PageRanges, broker: Broker, *, most: int = MOST_WAITING) -> int:

@@ -18,12 +18,14 @@ import psutil
 import pytest
 from psycopg import Connection
 
-from pipelines.errors import GristmillError
 from worker.database import open_database
 from worker.embedded import Services, find_services, stop_services
 from worker.settings import Settings, load_settings
 
 COMMAND = (sys.executable, "-m", "worker.cli")
+REPOSITORY = Path(__file__).parents[2]
+READY = "ready: home"
+"""What the service says once a run, when everything is started and a signal is a request to stop."""
 
 
 def until(condition: Callable[[], Any], what: str, *, seconds: float = 90.0) -> Any:
@@ -39,6 +41,9 @@ def until(condition: Callable[[], Any], what: str, *, seconds: float = 90.0) -> 
 
 class Installation:
     """One home, its drop folder, and the service that runs over it."""
+
+    service: tuple[str, ...] = (*COMMAND, "up")
+    """The command that is the service."""
 
     def __init__(self, place: Path, **settings: Any) -> None:
         self.home = place / "home"
@@ -58,26 +63,30 @@ class Installation:
         self.settings: Settings = load_settings(**{**given, "watch": (self.drop,)})
         self.log = place / "log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._said_before = 0
         self._connection: Connection[Any] | None = None
 
     def start(self) -> None:
-        """Start the service and wait until its workers answer."""
+        """Start the service and wait until this run of it is ready."""
+        self._said_before = self._said()
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "up"], env=self.environment, stdout=log, stderr=subprocess.STDOUT
+                self.service, env=self.environment, stdout=log, stderr=subprocess.STDOUT, cwd=REPOSITORY
             )
         until(self.is_up, "the service to start")
 
     def is_up(self) -> bool:
-        """Whether the service is migrated and its children run; fails the test if it ended instead."""
+        """Whether the service is ready; fails the test if it ended instead.
+
+        Its database tells nothing: that, and workers, may be those of an earlier run that was killed.
+        """
         assert self.process is not None
         if self.process.poll() is not None:
             pytest.fail(f"gristmill up ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}")
-        try:
-            with open_database(self.settings) as connection:
-                return connection.execute("select to_regclass('index_models') is not null").fetchone() == (True,)
-        except GristmillError:
-            return False
+        return self._said() > self._said_before
+
+    def _said(self) -> int:
+        return self.log.read_text().count(READY) if self.log.exists() else 0
 
     def services(self) -> Services:
         """Addresses of the embedded services."""
@@ -136,11 +145,15 @@ class Installation:
                         found.append(child)
         return found
 
+    def disconnect(self) -> None:
+        """Give up the connection to its database."""
+        if self._connection is not None:
+            self._connection.close()
+
     def stop(self) -> int:
         """Stop it as a service manager would; its exit code."""
         assert self.process is not None
-        if self._connection is not None:
-            self._connection.close()
+        self.disconnect()
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
@@ -160,5 +173,6 @@ def install() -> Iterator[Callable[..., Installation]]:
     for installation, place in made:
         if installation.process is not None and installation.process.poll() is None:
             installation.stop()
+        installation.disconnect()
         stop_services(installation.settings)
         place.cleanup()

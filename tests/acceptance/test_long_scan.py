@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pipelines.extract.ocr import installed_languages
 from tests.acceptance.conftest import Installation, until
+from worker.app import OCR_NICE
 
 pytestmark = [
     pytest.mark.skipif(installed_languages() is None, reason="tesseract is not installed"),
@@ -92,7 +93,7 @@ def test_a_long_scan_is_shared_out_and_survives_its_workers(install: Callable[..
         "a page to be read",
     )[0][0]
     niceness = {process.nice() for process in service.children("-Q ocr")}
-    assert niceness == {psutil.Process().nice() + 5}, "OCR gives way to everybody else"
+    assert niceness == {psutil.Process().nice() + OCR_NICE}, "OCR gives way to everybody else"
     os.kill(int(holder.rpartition(":")[2]), signal.SIGKILL)
 
     with stopped(service.children("-Q ocr")):

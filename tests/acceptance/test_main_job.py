@@ -226,10 +226,7 @@ def test_unchanged_costs_nothing_and_an_edit_costs_its_neighbourhood(install: In
 def test_rows_wait_for_an_embedder_that_is_down(install: Install) -> None:
     with OpenAIServer(dimensions=32) as provider:
         service = install(
-            openai_base_url=provider.base_url,
-            openai_api_key="test",
-            openai_model="fake",
-            embedding_dimensions=32,
+            **provider.settings,
             backoff_seconds=0.5,
             backoff_cap_seconds=1,
             sweep_seconds=0.5,

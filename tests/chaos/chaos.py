@@ -9,7 +9,6 @@ import os
 import random
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +35,6 @@ from worker.database import open_database, open_ledger
 from worker.embedded import stop_services, valkey
 from worker.places import file_uri
 
-REPOSITORY = Path(__file__).parent.parent.parent
 WARM = 9999
 """Number of the document that shows that all is up."""
 
@@ -72,14 +70,7 @@ class SlowModel(OpenAIServer):
 class Unswept(Installation):
     """An installation whose supervisor has no sweep."""
 
-    def start(self) -> None:
-        """Start it, as its parent class does."""
-        command = [sys.executable, "-m", "tests.chaos.without_sweep"]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=subprocess.STDOUT, cwd=REPOSITORY
-            )
-        assert wait_until(self.is_up, 90, every=0.05), "the service did not start"
+    service = (sys.executable, "-m", "tests.chaos.without_sweep")
 
 
 class Users:

@@ -77,10 +77,7 @@ class CrashHouse(Installation):
             lease_seconds=LEASE_SECONDS,
             sweep_seconds=0.3,
             http_port=free_port(),
-            openai_base_url=provider.base_url,
-            openai_api_key="test",
-            openai_model="fake",
-            embedding_dimensions=provider.dimensions,
+            **provider.settings,
         )
         self.provider = provider
         self.client = httpx.Client(

@@ -168,10 +168,7 @@ class NetworkHouse(Installation):
             lease_seconds=3,
             sweep_seconds=0.3,
             http_port=free_port(),
-            openai_base_url=provider.base_url,
-            openai_api_key="test",
-            openai_model="fake",
-            embedding_dimensions=provider.dimensions,
+            **provider.settings,
         )
         self.provider = provider
         self.client = httpx.Client(
@@ -213,7 +210,7 @@ def house(network: Network) -> Iterator[NetworkHouse]:
         made = NetworkHouse(Path(name), network, provider)
         try:
             made.start()
-            until(made.serves, "the HTTP service", seconds=SECONDS)
+            until(made.serves, "the HTTP service")
             made.send("first")
             made.done("first")
             yield made

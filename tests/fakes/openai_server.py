@@ -20,6 +20,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class OpenAIServer:
         dimensions: vector size where the request names none.
         require_key: the only key that is let in, None to let in everyone.
         longest: characters above which a text is refused as too long for the model.
+        delay: seconds before every answer.
 
     Attributes:
         requests: bodies of all embedding requests, as they came.
@@ -94,12 +96,19 @@ class OpenAIServer:
     """
 
     def __init__(
-        self, *, port: int = 0, dimensions: int = 64, require_key: str | None = None, longest: int = 32_000
+        self,
+        *,
+        port: int = 0,
+        dimensions: int = 64,
+        require_key: str | None = None,
+        longest: int = 32_000,
+        delay: float = 0.0,
     ) -> None:
         self.port = port
         self.dimensions = dimensions
         self.require_key = require_key
         self.longest = longest
+        self.delay = delay
         self.requests: list[dict[str, Any]] = []
         self.texts_embedded = 0
         self.curses: dict[str, Fault] = {}
@@ -113,6 +122,16 @@ class OpenAIServer:
     def base_url(self) -> str:
         """What an OpenAI client takes as `base_url`."""
         return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings with which an installation embeds by this server."""
+        return {
+            "openai_base_url": self.base_url,
+            "openai_api_key": "test",
+            "openai_model": "fake",
+            "embedding_dimensions": self.dimensions,
+        }
 
     def misbehave(
         self,
@@ -206,6 +225,7 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
                 return
             body = json.loads(raw)
             fault = server.next_fault(body)
+            time.sleep(server.delay)
             texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
             if not fault or not self._refuse(fault):
                 self._answer(body, texts, fault.kind if fault else None)
@@ -333,8 +353,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8089)
     parser.add_argument("--dimensions", type=int, default=64)
     parser.add_argument("--require-key")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before every answer")
     options = parser.parse_args()
-    with OpenAIServer(port=options.port, dimensions=options.dimensions, require_key=options.require_key) as server:
+    with OpenAIServer(
+        port=options.port, dimensions=options.dimensions, require_key=options.require_key, delay=options.delay
+    ) as server:
         print(server.base_url, flush=True)
         try:
             threading.Event().wait()

@@ -87,6 +87,10 @@ def _zeros(path: Path, member: str, mebibytes: int) -> Path:
     return path
 
 
+def test_a_member_that_unpacks_to_many_times_its_size(tmp_path: Path) -> None:
+    assert _error(_zeros(tmp_path / "a.docx", "word/document.xml", 300)).code == "bomb"
+
+
 def test_a_member_that_states_ten_bytes_and_unpacks_to_many(tmp_path: Path) -> None:
     path = _zeros(tmp_path / "a.docx", "word/document.xml", 300)
     _stated(path, 10)
@@ -114,8 +118,8 @@ def test_members_that_overlap(tmp_path: Path) -> None:
     start = data.index(b"PK\x01\x02")
     end = data.index(b"PK\x05\x06")
     entry = data[start : data.index(b"PK\x01\x02", start + 4)]
-    entries = b"".join(entry.replace(b"document", b"%08d" % number) for number in range(15_000))
-    entries += data[start:end]
+    # All under the one name that stands before it, or it would not be unpacked at all.
+    entries = entry * 15_000 + data[start:end]
     path.write_bytes(
         data[:start] + entries + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 15_002, 15_002, len(entries), start, 0)
     )

@@ -404,10 +404,7 @@ def test_a_tenant_is_erased_and_the_others_are_not(
         database.execute(
             "insert into documents (tenant, content, embedding) values (%s, %s, '[1,0,0,0,0,0,0,0]')", (tenant, word)
         )
-    monkeypatch.setattr(
-        "worker.erase_statements.BATCH",
-        "select coalesce(array_agg(id), '{}') from (select id from sources where tenant = %s and id <= %s limit 3) x",
-    )
+    monkeypatch.setattr("worker.erase_statements.BATCH_DOCUMENTS", 3)
     receipt = Eraser(settings, database, tenant=CANARY, who="os:tester").erase_tenant(keep_out=True)
     finish(database)
     assert found_in(dump(dsn, database)) == 0
@@ -488,7 +485,7 @@ def test_what_was_broken_off_is_finished_by_housekeeping(database: Connection[An
     eraser.erase(["doc:1"], keep_out=True)
     assert not finish_erasures(database), "whoever erased is at it"
     database.execute("insert into embedding_cache (model, text_hash, embedding) values ('m', %s, '[1]')", (b"1" * 32,))
-    database.execute("insert into lexeme_statistics values (%s, 2)", (CANARY,))
+    database.execute("insert into lexeme_statistics (lexeme, tenant, documents) values (%s, 'default', 2)", (CANARY,))
     database.execute("update erasures set erased_at = now() - interval '2 minutes'")
     assert finish_erasures(database)
     assert count(database, "select count(*) from embedding_cache") == 0

@@ -296,6 +296,16 @@ def test_programs_that_a_parser_starts_have_no_network(make: Make, port: int) ->
     assert found.text == "refused"
 
 
+def test_a_parser_that_is_taken_over_finds_no_key_in_its_environment(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GRISTMILL_OPENAI_API_KEY", "NOTION_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOMETHING_ELSE"):
+        monkeypatch.setenv(name, "canary")
+    found = extract(make({"text": "", "do": "environment"}), rules=QUICK)
+    assert str(HOSTILE) in found.text
+    assert "canary" not in found.text
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="changes its user")
 def test_an_ordinary_user_leaves_the_network_too_and_stays_who_it_is(port: int, tmp_path: Path) -> None:
     if not _may_unshare("import ctypes, os; os.setgid(65534); os.setuid(65534)"):

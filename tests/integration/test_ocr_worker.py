@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
+import worker.lease
 from pipelines.errors import PermanentError, RetryableError
 from pipelines.types import Block, Extracted, OcrPage, PageReport
 from tests.fakes.eight_dimensions import EightDimensions
@@ -347,3 +348,28 @@ def _raise(error: Exception) -> None:
 
 def _answer(call: Call, body: bytes) -> Answer:
     return Answer(body=body, headers={"Content-Type": "application/pdf"})
+
+
+def test_a_range_that_a_stop_breaks_off_has_used_no_attempt(
+    scan: Path, house: House, reader: Reader, shutdown: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = "select 1 from page_ranges where token is not null"
+
+    def stop_at_the_third(number: int) -> None:
+        if number == 3:
+            shutdown(True)
+            deadline = time.monotonic() + 30
+            while house.ledger.connection.execute(held).fetchone():
+                assert time.monotonic() < deadline, "a claim that is not given back"
+                time.sleep(0.05)
+
+    monkeypatch.setattr(worker.lease, "PATIENCE_SECONDS", 0.0)
+    reader.fault = stop_at_the_third
+    assert house.ocr.work(seconds=60) == 1
+    row = "select attempts, error_code from page_ranges order by id limit 1"
+    assert house.ledger.connection.execute(row).fetchone() == (0, "worker_stopped")
+    shutdown(False)
+    reader.fault = lambda number: None
+    assert house.settle() == "done"
+    assert (sorted(set(reader.read)), house.failed()) == (list(range(1, 11)), {})
+    assert reader.read.count(1) == reader.read.count(2) == 1, "what was read is kept"

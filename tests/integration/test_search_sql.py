@@ -79,7 +79,14 @@ def test_ranks_say_which_leg_found_a_row(pumps: Connection[Any]) -> None:
     assert sorted(by_id[i][2] for i in (1, 3)) == [1, 2]
 
 
-@pytest.mark.parametrize("query", ["???", "the of and", "", "' | & ! <->", "\\", "a" * 5000, "%_'\"", "-", "\u200b"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("???", "the of and", "", "' | & ! <->", "\\", "a" * 5000, "%_'\"", "-", "\u200b"),
+        # Of these, what means something to tsquery becomes part of a word.
+        *("example.org/a'b", "example.org/!a", "example.org/a:b", "valve -example.org/!a"),
+    ],
+)
 def test_any_question_is_safe(pumps: Connection[Any], query: str) -> None:
     assert found(pumps, query, vector(0, 0, 1))[0] == 4
 

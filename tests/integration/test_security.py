@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,12 @@ def client(settings: Settings, services: Services, dsn: str) -> Iterator[httpx.C
 def test_whatever_an_upload_is_called_it_is_kept_under_its_hash_in_the_spool(
     client: httpx.Client, settings: Settings, tmp_path: Path, name: str
 ) -> None:
-    before = {path for path in tmp_path.rglob("*") if path.is_file()}
     answers = [
         client.post("/ingest/file", files={"file": (name, b"canary", "text/plain")}),
         client.post("/ingest/file", params={"filename": name}, content=b"canary"),
     ]
     assert [answer.status_code for answer in answers] == [202, 202]
-    made = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    made = {path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes() == b"canary"}
     assert made
     assert {path.is_relative_to(settings.home / "spool") for path in made} == {True}
     assert {len(path.stem) for path in made} == {64}
@@ -139,3 +139,19 @@ def test_hidden_text_is_said_of_its_chunk_in_the_index_and_of_no_other(
         "select content ~ 'obey', metadata -> 'hidden_text', metadata -> 'hidden' from documents order by chunk_index"
     ).fetchall()
     assert rows == [(False, None, {"of": "the caller"}), (True, True, ["white", "zero-width"])]
+
+
+OPEN = {"/healthz", "/readyz", "/webhooks/{name}"}
+"""A webhook asks for the secret of its own."""
+
+
+def test_every_path_but_a_few_demands_a_key(settings: Settings, services: Services, dsn: str) -> None:
+    always = settings.model_copy(update={"require_key": "always"})
+    app = create_http_app(always, Services(dsn, services.broker_url))
+    with client_of(app) as client:
+        paths: dict[str, dict[str, Any]] = client.get("/openapi.json").json()["paths"]
+        assert paths.keys() > OPEN
+        for path in paths.keys() - OPEN:
+            for method in paths[path]:
+                answer = client.request(method, re.sub(r"\{\w+\}", "1", path))
+                assert answer.status_code == 401, (method, path, answer.text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -654,3 +656,33 @@ def test_a_preview_says_what_a_run_would_do_and_does_nothing(house: SyncHouse, p
 
 def memories(house: SyncHouse) -> set[str]:
     return {key for (key,) in house.connection.execute("select key from synced").fetchall()}
+
+
+def test_a_run_that_is_asked_to_stop_is_begun_again_and_has_failed_in_nothing(
+    house: SyncHouse, place: Place, shutdown: Callable[[bool], None]
+) -> None:
+    fill(place, 9)
+    house.now += timedelta(minutes=1)
+
+    def stop_at_the_fifth(key: str) -> None:
+        if key == "4":
+            shutdown(True)
+            deadline = time.monotonic() + 30
+            while house.connection.execute("select 1 from syncs where token is not null").fetchone():
+                assert time.monotonic() < deadline, "a claim that is not given back"
+                time.sleep(0.05)
+
+    place.listing_fault = stop_at_the_fifth
+    assert house.syncer.work(seconds=60) == 1
+    row = "select token, holder, failures, error_code, ended_at, not_before from syncs"
+    assert house.connection.execute(row).fetchall() == [(None, None, 0, None, None, None)]
+    assert place.visits == ["0", "1", "2", "3"]
+    assert house.syncer.work(seconds=60) == 0, "a process that is to end begins nothing"
+
+    shutdown(False)
+    place.listing_fault = lambda key: None
+    assert house.syncer.work(seconds=60) == 1, "the next one does not have to wait"
+    row = "select failures, error_code, counts->'listed' from syncs"
+    assert house.connection.execute(row).fetchall() == [(0, None, 9)]
+    assert len(house.states()) == 9
+    assert sorted(place.visits) == [str(number) for number in range(9)], "what was fetched already is not fetched again"

@@ -17,7 +17,7 @@ def test_bytes_are_kept_under_a_name_of_ours_and_sniffed(tmp_path: Path) -> None
     (found,) = inside.found
     assert (found.name, found.size, found.mime) == (".. etc price list.csv".strip(". "), 23, "text/csv")
     assert found.path is not None
-    assert Path(found.path).parent == tmp_path
+    assert Path(found.path) == tmp_path / "0000.csv"
     assert Path(found.path).read_bytes().startswith(b"sku")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -35,6 +35,9 @@ def test_a_file_name_is_never_a_path(given_name: str, name: str) -> None:
     assert safe_filename(given_name) == name
 
 
+@example("a" * 300)
+@example("é" * 300 + ".txt")
+@example("a/b\\..\0")
 @given(st.text())
 def test_any_text_gives_a_name_that_a_disk_and_a_database_take(text: str) -> None:
     name = safe_filename(text)

@@ -76,6 +76,21 @@ def test_another_secret(form: Form) -> None:
         check(form, other, headers)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_the_time_that_comparing_takes_tells_nothing(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left to the one function that promises that, whoever compares: we, or the library."""
+    compared: list[bytes] = []
+
+    def noted(one: bytes, other: bytes) -> bool:
+        compared.extend((one, other))
+        return one == other
+
+    secret, headers = good(form)
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    assert check(form, secret, headers)
+    assert [len(one) for one in compared] == [32, 32]
+
+
 @pytest.mark.parametrize("form", ["standard", "github", "notion"])
 def test_another_body(form: Form) -> None:
     secret, headers = good(form)

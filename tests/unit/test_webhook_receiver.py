@@ -86,6 +86,9 @@ def test_conditions_do_not_mix_up_types(equals: Any, found: Any, holds: bool) ->
         ({"sync": "docs"}, "exactly one"),
         ({"url": None, "sync": "docs", "title": "$.title"}, "leave out"),
         ({"url": None, "sync": "docs", "metadata": {"team": "web"}}, "leave out"),
+        ({"url": None, "sync": "docs", "tenant": "acme"}, "leave tenant out"),
+        ({"tenant": ""}, "tenant: the name of a tenant"),
+        ({"tenant": "a\nb"}, "tenant: the name of a tenant"),
         ({"url": None, "sync": "docz"}, "there is no sync 'docz'; there are: docs"),
     ],
 )

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from pipelines.errors import GristmillError
-from worker.cli import documents, erase, evaluation, extract, keys, query, service, syncs
+from worker.cli import documents, erase, evaluation, extract, keys, query, reconcile, service, syncs
 from worker.cli.output import fail
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (service, documents, erase, syncs, extract, query, keys, evaluation):
+for module in (service, documents, erase, reconcile, syncs, extract, query, keys, evaluation):
     module.register(app)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import time
 from collections.abc import Sequence
 from datetime import UTC
@@ -15,13 +16,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipelines.errors import GristmillError, PermanentError
 from worker.app import connect_app
+from worker.backlog import measure_backlog
 from worker.broker import OCR_QUEUE, Broker
 from worker.budget import used_today
-from worker.cli.output import Json, console, errors, fail, print_json, print_table, settings
+from worker.cli.output import Json, Tenant, console, errors, fail, print_json, print_table, settings
 from worker.cli.syncs import failing_syncs
 from worker.database import open_database, open_ledger
 from worker.pauses import Pauses
 from worker.places import file_uri, local_path
+from worker.sent import deleted
 from worker.settings import Settings
 from worker.watchers.fingerprint import FileStat, fingerprint
 from worker.watchers.ignore import Ignore
@@ -48,10 +51,11 @@ def register(app: typer.Typer) -> None:
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Files, or folders to take all files of")],
     wait: Annotated[bool, typer.Option("--wait", help="Until all are searchable or have failed")] = False,
+    tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
     """Index files, now. A file that was indexed before is read again; if its bytes are the same nothing is redone."""
-    found = settings()
+    found = settings(tenant)
     ok = True
     ids: list[int] = []
     with open_database(found, application="gristmill cli") as connection:
@@ -85,28 +89,38 @@ def ingest(
     raise typer.Exit(0 if ok and not bad else 1)
 
 
-def status(as_json: Json = False) -> None:
-    """How many documents are in which state, what waits, and with which model the index is built."""
-    found = settings()
+def status(tenant: Tenant = None, as_json: Json = False) -> None:
+    """How many documents of the tenant are in which state, what waits, and with which model the index is built."""
+    own, found = settings(), settings(tenant)
     with open_database(found, application="gristmill cli") as connection:
-        counts = dict(connection.execute("select state, count(*) from sources group by state").fetchall())
+        counts = dict(
+            connection.execute(
+                "select state, count(*) from sources where tenant = %s group by state", (found.tenant,)
+            ).fetchall()
+        )
         row = connection.execute(
-            "select (select count(*) from documents),"
+            "select (select count(*) from documents where tenant = %(tenant)s),"
             " (select extract(epoch from now() - min(event_at))::float8 from sources"
-            "  where state in ('pending', 'leased', 'reading')),"
+            "  where state in ('pending', 'leased', 'reading') and tenant = %(tenant)s),"
             " (select model from index_models), (select dimensions from index_models),"
-            " (select coalesce(sum(pages_done), 0) from page_ranges),"
-            " (select coalesce(sum(cardinality(pages)), 0) from page_ranges)"
+            " ocr.done, ocr.pages"
+            " from (select coalesce(sum(r.pages_done), 0), coalesce(sum(cardinality(r.pages)), 0) from page_ranges r"
+            "       join sources s on s.id = r.source_id where s.tenant = %(tenant)s) ocr (done, pages)",
+            {"tenant": found.tenant},
         ).fetchone()
-        failing = failing_syncs(found, connection)
+        failing = failing_syncs(own, connection)
         paused = Pauses(connection, found).standing()
         used = used_today(connection)
+        backlog = measure_backlog(connection)
     assert row is not None
     broker = Broker(connect_app(found))
     answer: dict[str, Any] = {
+        "tenant": found.tenant,
         "sources": {state: counts.get(state, 0) for state in STATES},
         "chunks": row[0],
         "oldest_waiting_seconds": row[1],
+        **backlog.as_json(),
+        "max_due": found.max_due,
         "ocr": {"pages_done": row[4], "pages": row[5]},
         "queue": broker.waiting(),
         "ocr_queue": broker.waiting(OCR_QUEUE),
@@ -120,9 +134,12 @@ def status(as_json: Json = False) -> None:
     if as_json:
         print_json(answer)
         return
-    print_table(["state", "documents"], [(state, counts.get(state, 0)) for state in STATES])
+    title = None if tenant is None else f"tenant {tenant}"
+    print_table(["state", "documents"], [(state, counts.get(state, 0)) for state in STATES], title=title)
     waiting = f"oldest waiting for {row[1]:.0f} s" if row[1] is not None else "nothing waiting"
     queue = "not reachable" if answer["queue"] is None else f"{answer['queue']} wake-ups"
+    limit = f"; over HTTP no more are taken from {found.max_due:,} on" if found.max_due else ""
+    console.print(f"{backlog}{limit}")
     _print_pauses(paused)
     if found.embed_tokens_per_day:
         console.print(f"{used:,} of the {found.embed_tokens_per_day:,} tokens of this UTC day are used")
@@ -139,15 +156,17 @@ def status(as_json: Json = False) -> None:
 def sources(
     state: Annotated[str | None, typer.Option(help=f"Only this state: {', '.join(STATES)}")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first")] = 100,
+    tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
     """List documents with their state; for those that failed, the cause and the remedy."""
     if state is not None and state not in STATES:
         raise PermanentError("invalid_state", f"{state} is not a state", f"use one of {', '.join(STATES)}")
-    with open_database(settings(), application="gristmill cli") as connection:
-        where = "where %s::text is null or state = %s order by updated_at desc, id desc limit %s"
-        rows = _rows(connection, where, (state, state, limit))
-        paused = Pauses(connection, settings()).standing()
+    found = settings(tenant)
+    with open_database(found, application="gristmill cli") as connection:
+        where = "where tenant = %s and (%s::text is null or state = %s) order by updated_at desc, id desc limit %s"
+        rows = _rows(connection, where, (found.tenant, state, state, limit))
+        paused = Pauses(connection, found).standing()
     if as_json:
         print_json(rows)
     else:
@@ -157,13 +176,15 @@ def sources(
 
 def pages(
     target: Annotated[str, typer.Argument(help="A path, uri or id")],
+    tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
     """Show page by page how a document was read when it was last indexed: text layer or OCR, why, and how sure."""
-    with open_database(settings(), application="gristmill cli") as connection:
+    found = settings(tenant)
+    with open_database(found, application="gristmill cli") as connection:
         row = connection.execute(
             "select id, coalesce(report->'pages', '[]') from sources where uri = %s and tenant = %s",
-            (target_uri(connection, target), settings().tenant),
+            (target_uri(connection, found.tenant, target), found.tenant),
         ).fetchone()
     if row is None:
         raise PermanentError("unknown_source", f"{target} is not in the index", "see: gristmill sources")
@@ -181,10 +202,11 @@ def pages(
 
 def retry(
     ids: Annotated[list[int] | None, typer.Argument(help="Of documents that failed or are dead; none: all")] = None,
+    tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
     """Try failed and dead documents again, once the cause is mended; where all are paused, try whether it is over."""
-    found = settings()
+    found = settings(tenant)
     with open_database(found, application="gristmill cli") as connection:
         again = open_ledger(found, connection).retry(ids or None)
         paused = Pauses(connection, found).try_now()
@@ -199,18 +221,20 @@ def retry(
 def delete(
     targets: Annotated[list[str] | None, typer.Argument(help="Paths, uris or ids")] = None,
     missing: Annotated[Path | None, typer.Option(help="All documents below this folder whose file is gone")] = None,
+    tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
     """Take documents out of the index. Files are left where they are."""
-    found = settings()
+    found = settings(tenant)
     with open_database(found, application="gristmill cli") as connection:
         ledger = open_ledger(found, connection)
-        uris = [target_uri(connection, target) for target in targets or []]
+        uris = [target_uri(connection, found.tenant, target) for target in targets or []]
         if missing is not None:
             root = missing.expanduser().absolute()
             known = {local_path(uri): mark or "" for uri, mark in ledger.known(file_uri(root) + "/").items()}
             uris += [file_uri(path) for path in missing_files(root, known, Ignore(found.ignore))]
         gone = [uri for uri in uris if ledger.delete(uri)]
+        deleted(connection, found.home, ledger.tenant, gone, f"os:{getpass.getuser()}")
     if as_json:
         print_json({"deleted": gone})
         return
@@ -274,14 +298,16 @@ def _print_pauses(paused: Sequence[dict[str, Any]]) -> None:
         )
 
 
-def target_uri(connection: Connection[Any], target: str) -> str:
+def target_uri(connection: Connection[Any], tenant: str, target: str) -> str:
     """The uri that a path, uri or id on the command line stands for.
 
     Raises:
-        PermanentError: no document has the id.
+        PermanentError: no document of the tenant has the id.
     """
     if target.isdecimal():
-        row = connection.execute("select uri from sources where id = %s", (int(target),)).fetchone()
+        row = connection.execute(
+            "select uri from sources where tenant = %s and id = %s", (tenant, int(target))
+        ).fetchone()
         if row is None:
             raise PermanentError("unknown_source", f"no document has the id {target}", "see: gristmill sources")
         return str(row[0])

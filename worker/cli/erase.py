@@ -15,6 +15,7 @@ from worker.cli.documents import target_uri
 from worker.cli.output import Json, console, errors, print_json, print_table, settings
 from worker.database import open_database
 from worker.erase import Eraser, Receipt, finish
+from worker.journal import Journal, note_allowed
 from worker.kept_out import allow as allow_back
 
 REMAINS = (
@@ -43,9 +44,10 @@ def erase(
             "nothing_named", "name documents, or a tenant, and not both", "see: gristmill erase --help"
         )
     with open_database(found, application="gristmill erase") as connection:
+        journal = Journal(found.home)
         uris = [_named(connection, found.tenant, target) for target in targets or []]
         if allow:
-            _allow(connection, tenant or found.tenant, uris, as_json=as_json)
+            _allow(connection, journal, tenant or found.tenant, uris, as_json=as_json)
             return
         _confirm(f"{len(uris)} documents" if uris else f"everything of the tenant {tenant}", yes=yes, as_json=as_json)
         who = f"os:{getpass.getuser()}"
@@ -68,12 +70,14 @@ def _named(connection: Connection[Any], tenant: str, target: str) -> str:
     row = connection.execute("select from sources where tenant = %s and uri = %s", (tenant, target)).fetchone()
     if row is not None or (":" in target and not Path(target).exists()):
         return target
-    return target_uri(connection, target)
+    return target_uri(connection, tenant, target)
 
 
-def _allow(connection: Connection[Any], tenant: str, uris: list[str], *, as_json: bool) -> None:
+def _allow(connection: Connection[Any], journal: Journal, tenant: str, uris: list[str], *, as_json: bool) -> None:
     wanted: list[str | None] = list(uris) or [None]
-    done = sum(allow_back(connection, tenant, uri) for uri in wanted)
+    allowed = [uri for uri in wanted if allow_back(connection, tenant, uri)]
+    note_allowed(connection, journal, tenant, allowed, f"os:{getpass.getuser()}")
+    done = len(allowed)
     if as_json:
         print_json({"allowed": done})
     else:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipelines.beir import TestSet, load_test_set
 from pipelines.context import code_headers
-from pipelines.database import connect
+from pipelines.database import connect, patient
 from pipelines.embed import Embedder, open_embedder
 from pipelines.errors import ConfigurationError, PermanentError
 from pipelines.evaluate import EvalMode, Measured, compare, index_test_set, measure
@@ -192,7 +192,7 @@ def _database(found: Settings) -> Iterator[Services]:
 @contextmanager
 def _schema(services: Services, found: Settings, dimensions: int, keep: bool) -> Iterator[Connection[Any]]:
     drop = sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(SCHEMA))
-    with psycopg.connect(services.database_url, autocommit=True) as admin:
+    with psycopg.connect(**patient(services.database_url), autocommit=True) as admin:
         admin.execute(drop)
     migrate(services.database_url, schema=SCHEMA, dimensions=dimensions, language=found.default_language)
     with connect(services.database_url, schema=SCHEMA, application="gristmill eval") as connection:

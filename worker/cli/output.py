@@ -22,9 +22,12 @@ errors = Console(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON")]
 
 
-def settings() -> Settings:
-    """The settings, read anew for each command."""
-    return load_settings()
+Tenant = Annotated[str | None, typer.Option(help="Act for this tenant, not for GRISTMILL_TENANT")]
+
+
+def settings(tenant: str | None = None) -> Settings:
+    """The settings, read anew for each command; with another tenant, if one is given."""
+    return load_settings() if tenant is None else load_settings(tenant=tenant)
 
 
 def print_json(value: Any) -> None:

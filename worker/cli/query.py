@@ -14,7 +14,7 @@ from pipelines.embed import open_embedder
 from pipelines.errors import PermanentError
 from pipelines.search import MOST_HITS, Hit, Options
 from pipelines.search import search as run_search
-from worker.cli.output import Json, console, print_json, print_table, settings
+from worker.cli.output import Json, Tenant, console, print_json, print_table, settings
 from worker.database import embedder_spec, open_database
 
 
@@ -43,10 +43,11 @@ def search(
     until: Annotated[datetime | None, typer.Option(help="Only passages added before this time")] = None,
     neighbours: Annotated[int, typer.Option(min=0, max=100, help="Chunks to show before and after each hit")] = 0,
     rrf_k: Annotated[int | None, typer.Option(min=1, help="Fuse by reciprocal rank with this k")] = None,
+    tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
     """Find passages by meaning and by exact code."""
-    found = settings()
+    found = settings(tenant)
     options = Options(
         k=k,
         mode=mode.value,
@@ -58,6 +59,7 @@ def search(
         neighbours=neighbours,
         rrf_k=rrf_k,
         highlight=True,
+        tenant=found.tenant,
     )
     embedder = None if mode is ModeName.KEYWORD else open_embedder(embedder_spec(found))
     with open_database(found, application="gristmill cli") as connection:

@@ -92,6 +92,11 @@ update syncs set
 where id = %(id)s and token = %(token)s
 """
 
+GIVE_UP = """
+update syncs set token = null, lease_until = null, holder = null, failures = failures - 1
+where id = %(id)s and token = %(token)s
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -286,6 +291,10 @@ class Schedule:
             "remedy": remedy,
         }
         return self._connection.execute(FAIL, values).rowcount == 1
+
+    def give_up(self, turn: Turn) -> bool:
+        """End a turn that has failed in nothing; it is due as before. False if it was fenced."""
+        return self._connection.execute(GIVE_UP, {"id": turn.id, "token": turn.token}).rowcount == 1
 
     def renew(self, connection: Connection[Any], turn: Turn) -> bool:
         """Extend the lease, on a connection of the caller's; False when the claim no longer stands."""

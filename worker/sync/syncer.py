@@ -184,8 +184,12 @@ class Syncer(Drain):
         def renew(connection: Connection[Any], _pages: Pages | None) -> bool:
             return schedule.renew(connection, turn)
 
+        def give_back(connection: Connection[Any]) -> None:
+            open_schedule(self._settings, connection, self._syncs, clock=self._clock).give_up(turn)
+
         try:
-            with kept_lease(self._settings, f"sync {turn.name}", renew) as lease:
+            # A run can take hours, and the next one begins where this one was: no use in waiting for it.
+            with kept_lease(self._settings, f"sync {turn.name}", renew, give_back, patience=0.0) as lease:
                 surroundings = Surroundings(
                     settings=self._settings,
                     clock=self._clock,

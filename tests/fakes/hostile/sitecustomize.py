@@ -47,9 +47,8 @@ def act(what: str) -> str:
             while True:
                 pass
         case "eat":
-            held = [bytearray(2**24)]
-            while True:
-                held.append(bytearray(2**24))
+            held = [bytearray(2**24) for _ in range(128)]
+            return f"{sum(map(len, held)) // 2**20} MiB were to be had"
         case "raise":
             raise ValueError(detail)
         case "litter":
@@ -65,6 +64,8 @@ def act(what: str) -> str:
                 socket.create_connection(("127.0.0.1", int(detail)), 5)
             except OSError as error:
                 return type(error).__name__
+        case "environment":
+            return " ".join(os.environ.values())
         case "say":
             return "x" * int(detail)
         case "write":
