@@ -85,7 +85,7 @@ def test_the_audit_looks_at_every_lock() -> None:
 
 @pytest.mark.parametrize(
     ("audit", "tests", "answer"),
-    [(0, 0, 0), (2, 0, 2), (124, 0, 0), (0, 2, 2)],
+    [(0, 0, 0), (2, 0, 2), (124, 0, 0), (0, 2, 1)],
     ids=["well", "known", "mute", "failed"],
 )
 def test_continuous_integration_looks_for_vulnerabilities(tmp_path: Path, audit: int, tests: int, answer: int) -> None:
