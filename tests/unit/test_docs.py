@@ -14,7 +14,7 @@ import typer
 
 from bench.__main__ import BENCHES
 from docs import settings as settings_page
-from worker.cli import app
+from worker.cli import COMMANDS, app
 from worker.connectors.registry import TYPES, connector_type, load_syncs
 from worker.settings import PREFIX, Settings
 
@@ -55,8 +55,8 @@ def invocations(text: str) -> set[tuple[str, tuple[str, ...]]]:
 
 def commands() -> dict[str, set[str]]:
     """The command line's own list: every command with its options."""
-    group = typer.main.get_command(app)
-    found: dict[str, Any] = getattr(group, "commands")  # noqa: B009 - typer does not say that it is a group
+    group: Any = typer.main.get_command(app)
+    found = {name: group.get_command(None, name) for name in COMMANDS}
     return {
         name: {
             option
