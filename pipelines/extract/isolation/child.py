@@ -21,6 +21,7 @@ from pipelines.extract.archive import chain_of, entity_bomb
 from pipelines.extract.isolation.lifeline import die_with_parent
 from pipelines.extract.isolation.sandbox import forbid_network, leave_network, limit, near_its_memory
 from pipelines.extract.isolation.wire import (
+    NO_MEMORY,
     dump_end,
     dump_error,
     dump_page,
@@ -46,7 +47,7 @@ def main() -> int:
     # Much is made here that lives until the end, and would be looked through every 700 objects.
     gc.set_threshold(20_000)
     # Parsers print; only our lines may reach the pipe. They may hold the lone surrogates of a file name.
-    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass", closefd=False)
     os.dup2(2, 1)
     # Where a crash was becomes the note of its error.
     faulthandler.enable(2)
@@ -152,4 +153,15 @@ def _without_paths(text: str, job: Job) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = NO_MEMORY
+    try:
+        status = main()
+    except (MemoryError, SystemError):
+        pass  # the second is how an interpreter without memory loses the first
+    except BaseException:  # noqa: BLE001 - it is printed, and the process ends
+        traceback.print_exc()
+        status = 1
+    finally:
+        # What Python does at its end is of no use here and may hang where there is no memory. It would also come after
+        # the pipe is closed, when whoever listens takes us for gone and kills us.
+        os._exit(status)

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import pipelines
 from pipelines.errors import GristmillError, PermanentError, RetryableError
-from pipelines.extract.isolation.wire import Request, dump_request, load_error
+from pipelines.extract.isolation.wire import NO_MEMORY, Request, dump_request, load_error
 from pipelines.extract.rules import ExtractRules
 
 _PASSED_ON = frozenset(
@@ -265,6 +265,12 @@ class _Death:
                 "extract_timeout",
                 f"reading the file took longer than {rules.seconds:g} seconds{where}",
                 "raise GRISTMILL_EXTRACT_SECONDS or split the file",
+            )
+        if self.code == NO_MEMORY:
+            return PermanentError(
+                "out_of_memory",
+                f"reading the file needs more than {rules.memory_mb} MiB of memory{where}",
+                "raise GRISTMILL_EXTRACT_MEMORY_MB or split the file",
             )
         if name == "SIGKILL" and self.oom and not self.small:
             # Its own limit was next, and would have stopped it at this page every time.

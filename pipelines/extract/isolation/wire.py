@@ -15,6 +15,9 @@ from pipelines.extract.job import Job
 from pipelines.extract.rules import ExtractRules
 from pipelines.types import Attachment, Block, Extracted, OcrPage, PageReport
 
+NO_MEMORY = 77
+"""Status of a parsing process that has not even the memory to say that there is none left."""
+
 _LINE_SIZE = 2**20
 _BLOCK_OVERHEAD = 64
 _CLASSES: dict[str, type[GristmillError]] = {
