@@ -4,7 +4,8 @@ There three tests run side by side on two cores of a machine that nobody knows. 
 run; what passes alone is printed, so that its weakness can be mended. `make test` gives no second look, and the
 chaos suite gets none anywhere: one loss there is a loss.
 
-Run as `python -m tests.second_look CACHE` after a pytest whose `cache_dir` that was. Exit status 0: all that failed has passed alone.
+Run as `python -m tests.second_look CACHE` after a pytest whose `cache_dir` that was. Exit status 0: all that failed
+has passed alone.
 """
 
 from __future__ import annotations

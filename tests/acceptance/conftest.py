@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import psutil
 import pytest
 from psycopg import Connection
 
+from tests.fakes.ports import reserved_port
 from worker.database import open_database
 from worker.embedded import Services, find_services, stop_services
 from worker.settings import Settings, load_settings
@@ -37,6 +38,38 @@ def until(condition: Callable[[], Any], what: str, *, seconds: float = 90.0) -> 
         if time.monotonic() > deadline:
             pytest.fail(f"waited {seconds:.0f} s for {what}")
         time.sleep(0.05)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, and at most waits to be reaped."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def stopped(processes: Callable[[], Iterable[psutil.Process]]) -> Iterator[None]:
+    """Hold processes, oldest first; looks again until there is none that one of them started meanwhile."""
+    held: list[psutil.Process] = []
+    try:
+        while more := [process for process in processes() if process not in held]:
+            for process in sorted(more, key=_age):
+                held.append(process)
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+        yield
+    finally:
+        for process in held:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def _age(process: psutil.Process) -> float:
+    try:
+        return process.create_time()
+    except psutil.NoSuchProcess:
+        return float("inf")
 
 
 class Installation:
@@ -73,7 +106,7 @@ class Installation:
             self.process = subprocess.Popen(
                 self.service, env=self.environment, stdout=log, stderr=subprocess.STDOUT, cwd=REPOSITORY
             )
-        until(self.is_up, "the service to start")
+        until(self.is_up, "the service to start", seconds=180)
 
     def is_up(self) -> bool:
         """Whether the service is ready; fails the test if it ended instead.
@@ -125,7 +158,7 @@ class Installation:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=240,
         )
 
     def answer(self, *arguments: str) -> Any:
@@ -145,6 +178,11 @@ class Installation:
                         found.append(child)
         return found
 
+    def main(self, text: str) -> psutil.Process:
+        """The oldest process of the service whose command line holds a text: a worker, and not one of its pool."""
+        found: psutil.Process = until(lambda: min(self.children(text), key=_age, default=None), f"a process of {text}")
+        return found
+
     def disconnect(self) -> None:
         """Give up the connection to its database."""
         if self._connection is not None:
@@ -155,11 +193,18 @@ class Installation:
         assert self.process is not None
         self.disconnect()
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
 
 @pytest.fixture
-def install() -> Iterator[Callable[..., Installation]]:
+def free_port() -> Iterator[Callable[[], int]]:
+    """Gives ports that are nobody else's until the end of the test."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(reserved_port())
+
+
+@contextmanager
+def installations() -> Iterator[Callable[..., Installation]]:
     """Make installations; all are stopped at the end, whatever happened to them."""
     made: list[tuple[Installation, tempfile.TemporaryDirectory[str]]] = []
 
@@ -176,3 +221,19 @@ def install() -> Iterator[Callable[..., Installation]]:
         installation.disconnect()
         stop_services(installation.settings)
         place.cleanup()
+
+
+@pytest.fixture
+def install() -> Iterator[Callable[..., Installation]]:
+    """Make installations of one test."""
+    with installations() as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Installation]:
+    """One that runs, for the tests of a file that add documents of their own and leave it as it is otherwise."""
+    with installations() as make:
+        service = make()
+        service.start()
+        yield service

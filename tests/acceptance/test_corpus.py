@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.shared,
     pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not beside this checkout"),
     pytest.mark.skipif(installed_languages() is None, reason="tesseract is not installed"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
 ]
 
 

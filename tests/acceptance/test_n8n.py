@@ -9,7 +9,6 @@ import functools
 import importlib.util
 import json
 import os
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from fpdf import FPDF
 
 from tests.acceptance.conftest import Installation, until
 from tests.fakes.chat_server import ChatServer
+from tests.fakes.ports import reserved_port
 from worker.embedded import stop_services
 
 REPOSITORY = Path(__file__).parents[2]
@@ -39,14 +39,6 @@ pytestmark = [
 ]
 
 CALLER = {"X-Webhook-Key": "a-caller-of-the-tests"}
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @functools.cache
@@ -126,8 +118,8 @@ def bench() -> Iterator[Bench]:
         (place / "notes").mkdir()
         gristmill = Installation(
             place,
-            http_port=free_port(),
-            embedded_tcp_port=free_port(),
+            http_port=stack.enter_context(reserved_port()),
+            embedded_tcp_port=stack.enter_context(reserved_port()),
             embedder="use",
             require_key="always",
             syncs=json.dumps({"notes": {"type": "folder", "path": str(place / "notes")}}),

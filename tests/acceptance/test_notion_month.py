@@ -9,7 +9,7 @@ import pytest
 from bench.month import Month
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_page_is_lost_stale_or_wrongly_deleted(dsn: str, tmp_path: Path) -> None:
     with Month(dsn, tmp_path / "home", pages=120, seed=3, share=0.02) as month:
         found = month.run(3)

@@ -22,6 +22,8 @@ from pipelines.extract.isolation.process import environment
 from pipelines.extract.ocr import installed_languages
 from tests.fakes.epub import make_epub
 
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = "The pump stops when the pressure falls below two bar."
 LINKED = '<a href="http://example.org/a">here</a> <img src="http://example.org/b.png"/>'
@@ -178,7 +180,7 @@ from unstructured.partition.text import partition_text
 partition_text(text="A sentence.")
 for thread in threading.enumerate():
     if thread is not threading.current_thread():
-        thread.join(5)
+        thread.join(60)
 print(json.dumps(attempts))
 """
 

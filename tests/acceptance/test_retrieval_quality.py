@@ -16,7 +16,7 @@ from sql.migrate import migrate
 from worker.cli.evaluation import _headers
 
 # These fill tables of thousands of rows, and the machine may be at work on something else.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 Summaries = dict[str, dict[str, dict[str, float]]]
 Score = Callable[..., Summaries]

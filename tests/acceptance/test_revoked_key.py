@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.acceptance.conftest import Installation, until
 from tests.fakes.openai_server import OpenAIServer
+
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_revoked_key_pauses_everything_and_nothing_is_lost(install: Callable[..., Installation]) -> None:

@@ -9,11 +9,11 @@ import pytest
 from bench.site import DAY, HOUR, Crawler
 from tests.fakes.site import site
 
-PAGES = 30
+PAGES = 24
 NOT_PAGES = ("/robots.txt", "/sitemap")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_site_is_kept_in_step_and_only_what_changed_is_transferred(dsn: str, tmp_path: Path) -> None:
     with site(PAGES) as source:
         crawler = Crawler(dsn, tmp_path / "home", source)

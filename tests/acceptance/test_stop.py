@@ -16,7 +16,7 @@ from worker.broker import INGEST_QUEUE
 from worker.embedded import valkey
 from worker.supervisor import STOP_SECONDS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 Install = Callable[..., Installation]
 
@@ -33,9 +33,9 @@ def provided(install: Install, *, delay: float) -> Iterator[Installation]:
 
 
 def test_a_backlog_waits_for_the_next_start(install: Install) -> None:
-    with provided(install, delay=1.0) as service:
+    with provided(install, delay=2.0) as service:
         service.start()
-        count = int(4 * STOP_SECONDS)  # at a second each, on two processes, twice as long as a stop waits
+        count = int(4 * STOP_SECONDS)  # at two seconds each, on two processes, four times as long as a stop waits
         for number in range(count):
             (service.drop / f"{number}.txt").write_text(f"Document {number} waits until a provider has time for it.")
         until(lambda: len(service.states()) == count, "all to be known")
@@ -56,7 +56,7 @@ def test_a_message_on_its_way_to_a_pool_process_does_not_hold_up_the_stop(instal
         service.start()
         (service.drop / "first.txt").write_text("The first one shows that the workers are there.")
         service.settled(1)
-        worker = min(service.children("-Q ingest"), key=lambda process: process.create_time())
+        worker = service.main("-Q ingest")
         pool = worker.children()
         assert len(pool) == 2
         for process in pool:
@@ -71,4 +71,5 @@ def test_a_message_on_its_way_to_a_pool_process_does_not_hold_up_the_stop(instal
         until(lambda: worker.num_threads() > threads, "the worker to wait for its pool")
         for process in pool:
             process.resume()
-        assert service.process.wait(STOP_SECONDS * 2) == 0, service.log.read_text()[-2000:]
+        # 0: nobody had to be killed, as whoever takes STOP_SECONDS has.
+        assert service.process.wait(180) == 0, service.log.read_text()[-2000:]

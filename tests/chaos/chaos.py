@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import socket
 import sys
 import tempfile
 import threading
@@ -30,6 +29,7 @@ from tests.chaos.checker import AUDIT, ROWS, Onlooker, Verdict, compare, examine
 from tests.chaos.faults import Reaper
 from tests.chaos.schedule import SPACING_SECONDS, Channel, Expected, Operation, Plan, make_plan, marks, text
 from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.ports import reserved_port
 from worker.broker import INGEST_QUEUE
 from worker.database import open_database, open_ledger
 from worker.embedded import stop_services, valkey
@@ -42,7 +42,7 @@ FAILED_LOOP = re.compile(r"worker\.supervisor: \w+ failed")
 """A thread of the supervisor that ended by an exception, which it must not when a service goes away."""
 
 RETRY_SECONDS = 0.25
-GIVE_UP_SECONDS = 90.0
+GIVE_UP_SECONDS = 180.0
 
 Say = Callable[[str], None]
 
@@ -88,7 +88,7 @@ class Users:
         for folder in (self._staging, self._outside, service.drop / "moved"):
             folder.mkdir()
         self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{service.settings.http_port}", timeout=20, trust_env=False
+            base_url=f"http://127.0.0.1:{service.settings.http_port}", timeout=60, trust_env=False
         )
         self._connection: Connection[Any] | None = None
         self._threads = [
@@ -211,13 +211,6 @@ class Report:
         )
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 @contextmanager
 def installed(swept: bool, **settings: Any) -> Iterator[Installation]:
     """An installation of its own, started; stopped in the end, whatever happened to it."""
@@ -244,7 +237,7 @@ def run(
     *,
     swept: bool = True,
     lease_seconds: float = 3.0,
-    drain_seconds: float = 90.0,
+    drain_seconds: float = 180.0,
     model_seconds: tuple[float, float] = (0.1, 0.5),
     say: Say = lambda line: None,
 ) -> Report:
@@ -260,13 +253,13 @@ def run(
         AssertionError: a fault did not happen, or something was not answered: the run says nothing.
     """
     began = time.monotonic()
-    with SlowModel(plan.seed, model_seconds) as model:
+    with SlowModel(plan.seed, model_seconds) as model, reserved_port() as port:
         settings = {
             "openai_base_url": model.base_url,
             "openai_api_key": "chaos",
             "openai_model": "fake",
             "embedding_dimensions": 64,
-            "http_port": free_port(),
+            "http_port": port,
             "lease_seconds": lease_seconds,
             "sweep_seconds": 0.5,
             "backoff_seconds": 0.5,
@@ -316,7 +309,7 @@ def _run(service: Installation, plan: Plan, drain_seconds: float, model: SlowMod
     drained = time.monotonic() - healed
     onlooker.stop()
     onlooker.count_wake_ups()
-    wait_until(lambda: not _waiting(service), 10)
+    wait_until(lambda: not _waiting(service), 60)
     verdict = compare(expected, service.rows(ROWS))
     examine_ledger(service.connection(), verdict)
     for kind, flaws in onlooker.verdict.flaws.items():
@@ -328,7 +321,7 @@ def _run(service: Installation, plan: Plan, drain_seconds: float, model: SlowMod
     assert onlooker.looks > 50, "the onlooker saw next to nothing"
     service.stop()
     stop_services(service.settings)
-    wait_until(lambda: not reaper.left_behind(), 10)
+    wait_until(lambda: not reaper.left_behind(), 60)
     verdict.flaws["left behind"] += [str(identity) for identity in reaper.left_behind()]
     return Report(
         plan.seed,
@@ -357,7 +350,7 @@ def _warm_up(service: Installation) -> None:
     path.write_text(text(WARM, 1))
     assert wait_until(lambda: service.states().get(path.name) == "done", 90), "no worker came up"
     path.unlink()
-    assert wait_until(lambda: service.states().get(path.name) == "deleted", 30), "its deletion was not seen"
+    assert wait_until(lambda: service.states().get(path.name) == "deleted", 90), "its deletion was not seen"
 
 
 def too_much(report: Report) -> list[str]:

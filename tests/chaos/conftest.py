@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
-from tests.acceptance.conftest import Installation, until
-from tests.acceptance.test_long_scan import free_port
+from tests.acceptance.conftest import Installation, is_dead, until
 from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.ports import reserved_port
 from worker.crash import MARKERS, POINTS, CrashPoint
 from worker.embedded import stop_services
 from worker.process import wait_for
 
-LEASE_SECONDS = 2
-SECONDS = 40.0
+LEASE_SECONDS = 4
+"""How long the next worker leaves alone what a dead one had, and the test has time to look at it."""
+SECONDS = 120.0
 """Longest wait for anything; several times what it takes beside other tests."""
 
 Parts = Mapping[int, int]
@@ -64,7 +64,7 @@ class Row:
 class CrashHouse(Installation):
     """One process of each kind, so that it is known who dies; every point is there and none is armed."""
 
-    def __init__(self, place: Path, provider: OpenAIServer) -> None:
+    def __init__(self, place: Path, provider: OpenAIServer, port: int) -> None:
         self.synced = place / "synced"
         self.synced.mkdir()
         notes = {"type": "folder", "path": str(self.synced), "every": "1s", "confirm_after": "0s"}
@@ -76,7 +76,7 @@ class CrashHouse(Installation):
             ocr_concurrency=1,
             lease_seconds=LEASE_SECONDS,
             sweep_seconds=0.3,
-            http_port=free_port(),
+            http_port=port,
             **provider.settings,
         )
         self.provider = provider
@@ -145,7 +145,7 @@ class CrashHouse(Installation):
         marker = self.home / MARKERS / point
         pid = int(until(lambda: marker.exists() and marker.read_text(), f"a death at {point}", seconds=SECONDS))
         assert pid in among
-        until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", f"{pid} to be dead")
+        until(lambda: is_dead(pid), f"{pid} to be dead")
         return marker.stat().st_mtime
 
     # --- the end -----------------------------------------------------------------------------------------------
@@ -209,12 +209,13 @@ def house() -> Iterator[CrashHouse]:
     with (
         pytest.MonkeyPatch.context() as patch,
         OpenAIServer() as provider,
+        reserved_port() as port,
         tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name,
     ):
         for variable in [one for one in os.environ if one.startswith(("GRISTMILL_", "OPENAI_", "NOTION_", "AWS_"))]:
             patch.delenv(variable)
         Path(name).chmod(0o711)  # as root, Postgres runs as another user and has to get through
-        made = CrashHouse(Path(name), provider)
+        made = CrashHouse(Path(name), provider, port)
         try:
             made.start()
             yield made

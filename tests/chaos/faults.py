@@ -24,7 +24,7 @@ from worker import process
 from worker.embedded import cluster, valkey
 from worker.process import Identity
 
-RECOVERY_SECONDS = 60.0
+RECOVERY_SECONDS = 150.0
 WORK_SECONDS = 5.0
 """How long a kill waits for somebody to be at work."""
 STARTED_SECONDS = 10.0
@@ -183,8 +183,9 @@ class Reaper:
             return None
 
     def _postgres(self, casualty: Casualty) -> Death:
+        assert wait_until(lambda: self._postmaster() is not None, RECOVERY_SECONDS), "no Postgres to stop"
         before = self._postmaster()
-        assert before is not None, "no Postgres to stop"
+        assert before is not None
         # What `pg_ctl stop -m immediate` sends. It would wait as well, and take the next server for this one.
         process.send(before, signal.SIGQUIT)
         assert wait_until(lambda: not process.is_running(before), 30, every=0.01), "Postgres did not stop"

@@ -22,10 +22,11 @@ import psutil
 from redis import Redis
 
 from tests.acceptance.conftest import Installation
-from tests.chaos.chaos import free_port, installed
+from tests.chaos.chaos import installed
 from tests.chaos.checker import wait_until
 from tests.chaos.schedule import WORDS
 from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.ports import reserved_port
 from worker.embedded import cluster, valkey
 
 SAMPLE_SECONDS = 10.0
@@ -158,13 +159,13 @@ def slopes(samples: list[Sample]) -> dict[str, float]:
 
 def soak(minutes: float, documents: int, rate: float, seed: int) -> list[str]:
     """Run, and say what happens; returns what is beyond its limit."""
-    with OpenAIServer(dimensions=256) as model:
+    with OpenAIServer(dimensions=256) as model, reserved_port() as port:
         settings = {
             "openai_base_url": model.base_url,
             "openai_api_key": "soak",
             "openai_model": "fake",
             "embedding_dimensions": 256,
-            "http_port": free_port(),
+            "http_port": port,
             "ingest_concurrency": 2,
             "ocr_concurrency": 1,
         }

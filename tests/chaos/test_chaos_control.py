@@ -85,7 +85,7 @@ def test_a_deletion_lets_a_document_go(tmp_path: Path) -> None:
     assert not onlooker.verdict, str(onlooker.verdict)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_without_the_sweep_documents_are_lost() -> None:
     plan = make_plan(
         1,

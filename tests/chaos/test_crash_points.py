@@ -17,7 +17,7 @@ from tests.chaos.conftest import FIRST, LEASE_SECONDS, SECOND, SECONDS, CrashHou
 from worker.crash import POINTS, CrashPoint
 from worker.settings import load_settings
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 WORKER_POINTS: list[CrashPoint] = ["after_claim", "after_extract", "mid_swap", "before_commit", "after_commit"]
 
@@ -116,9 +116,7 @@ def test_a_sync_dies_between_its_ledger_and_its_memory(house: CrashHouse) -> Non
     fleeting = house.write("fleeting", folder=house.synced)
     house.died("after_sync_record", before)
     house.remove(fleeting)
-    assert house.rows("update syncs set failures = 0 where token is not null returning name") == [
-        ("notes",)
-    ]  # 10 s less
+    assert house.rows("update syncs set failures = 0 returning name") == [("notes",)]  # 10 s less
     second = house.write("second", folder=house.synced)  # it comes with a run that misses the other one
     house.comes_right()
     assert [house.row(uri).version for uri in (kept, second)] == [1, 1]

@@ -20,22 +20,25 @@ from psycopg.conninfo import make_conninfo
 
 from pipelines.database import PATIENCE, PATIENCE_OF_THE_SERVER, connect, patient
 from pipelines.errors import UnavailableError
-from tests.acceptance.conftest import Installation, until
-from tests.acceptance.test_long_scan import free_port
+from tests.acceptance.conftest import Installation, stopped, until
 from tests.chaos.proxy import Proxy
 from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.ports import reserved_port
 from worker.app import create_app
 from worker.broker import Broker
 from worker.embedded import Services, start_services, stop_services, tcp_database_url
 from worker.embedded.valkey import socket_path
 from worker.settings import Settings
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="silence is a filter of the Linux kernel")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="silence is a filter of the Linux kernel"),
+    pytest.mark.timeout(600),
+]
 
-FAST = {"connect_timeout": 2, "tcp_user_timeout": 1500, "keepalives_idle": 1, "keepalives_interval": 1}
-"""As much patience as a test has; libpq takes no less than 2 s to connect."""
+FAST = {"tcp_user_timeout": 1500, "keepalives_idle": 1, "keepalives_interval": 1}
+"""As much patience as a test has. It is the kernels that answer in time, however busy the machine is."""
 
-SECONDS = 40.0
+SECONDS = 120.0
 
 
 @dataclass
@@ -52,9 +55,9 @@ class Network:
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
     """Both services behind a proxy each."""
-    with tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name, reserved_port() as port:
         Path(name).chmod(0o711)  # as root, Postgres runs as another user and has to get through
-        settings = Settings(home=Path(name) / "home", embedded_tcp_port=free_port())
+        settings = Settings(home=Path(name) / "home", embedded_tcp_port=port)
         start_services(settings)
         direct = tcp_database_url(settings)
         assert direct
@@ -92,10 +95,10 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(network: Network) ->
     network.database.mute()
     try:
         with Timer() as took, pytest.raises(UnavailableError, match="timeout"):
-            connect(network.through)
+            connect(make_conninfo(network.through, connect_timeout=2))  # libpq takes no less
     finally:
         network.database.heal()
-    assert 1 < took.seconds < 8
+    assert 1 < took.seconds < 30
 
 
 def _answer(connection: Connection[Any]) -> Any:
@@ -103,7 +106,7 @@ def _answer(connection: Connection[Any]) -> Any:
 
 
 def _long_answer(connection: Connection[Any]) -> Any:
-    return connection.execute("select pg_sleep(60)").fetchone()
+    return connection.execute(f"select pg_sleep({SECONDS})".encode()).fetchone()
 
 
 @pytest.mark.parametrize("ask", [_answer, _long_answer], ids=["when it is asked", "while it is waited for"])
@@ -119,8 +122,10 @@ def test_a_server_that_went_without_a_word_is_given_up(network: Network, ask: Ca
     with Timer() as took, pytest.raises(psycopg.OperationalError):
         ask(made)
     assert lost == [1]
-    assert took.seconds < 15
+    assert took.seconds < SECONDS / 2
     assert made.closed
+    with connect(network.direct) as connection:  # the server does not know yet, and migrations wait for its statement
+        connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep%'")
 
 
 def test_both_sides_of_a_connection_know_when_to_give_up(network: Network) -> None:
@@ -136,18 +141,19 @@ def test_both_sides_of_a_connection_know_when_to_give_up(network: Network) -> No
         assert told == {name: (value,) for name, value in PATIENCE_OF_THE_SERVER.items()}
 
 
-def test_a_silent_broker_costs_a_producer_a_few_seconds_once(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.broker.REST_SECONDS", 1.0)
+def test_a_silent_broker_costs_a_producer_a_few_seconds_once(network: Network) -> None:
     broker = Broker(create_app(Settings(), Services(network.direct, network.broker_url)))
     assert broker.wake()
     network.broker.mute()
     try:
         with Timer() as took:
-            assert not broker.wake(5)
-        assert took.seconds < 6
+            assert not broker.wake(9)
+        assert took.seconds < 20, "3 s, and not for each of them"
+        asked = network.broker.accepted
         with Timer() as again:
             assert not broker.wake()
-        assert again.seconds < 0.5
+        assert again.seconds < 2
+        assert network.broker.accepted == asked
     finally:
         network.broker.heal()
     until(broker.wake, "the broker to be asked again", seconds=SECONDS)
@@ -159,7 +165,7 @@ def test_a_silent_broker_costs_a_producer_a_few_seconds_once(network: Network, m
 class NetworkHouse(Installation):
     """`gristmill up` with both services across the network."""
 
-    def __init__(self, place: Path, network: Network, provider: OpenAIServer) -> None:
+    def __init__(self, place: Path, network: Network, provider: OpenAIServer, port: int) -> None:
         super().__init__(
             place,
             database_url=network.through,
@@ -167,7 +173,7 @@ class NetworkHouse(Installation):
             ingest_concurrency=1,
             lease_seconds=3,
             sweep_seconds=0.3,
-            http_port=free_port(),
+            http_port=port,
             **provider.settings,
         )
         self.provider = provider
@@ -206,8 +212,12 @@ class NetworkHouse(Installation):
 @pytest.fixture(scope="module")
 def house(network: Network) -> Iterator[NetworkHouse]:
     """One installation for all tests."""
-    with OpenAIServer() as provider, tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name:
-        made = NetworkHouse(Path(name), network, provider)
+    with (
+        OpenAIServer() as provider,
+        reserved_port() as port,
+        tempfile.TemporaryDirectory(prefix="gm-", ignore_cleanup_errors=True) as name,
+    ):
+        made = NetworkHouse(Path(name), network, provider, port)
         try:
             made.start()
             until(made.serves, "the HTTP service")
@@ -249,25 +259,25 @@ def test_work_goes_on_when_connections_were_forgotten_in_the_middle_of_it(
     until(lambda: len(house.provider.requests) > before, "the work to begin", seconds=SECONDS)
     assert network.database.forget() >= 2
     house.provider.release()
-    with Timer() as took:
-        house.done("middle")
-        house.send("after")
-        house.done("after")
-    assert took.seconds < 30
+    house.done("middle")
+    house.send("after")
+    house.done("after")
 
 
 def test_a_silent_broker_stops_no_producer_and_the_sweep_announces_later(house: NetworkHouse, network: Network) -> None:
+    names = [f"quiet{number}" for number in range(6)]
     said = len(house.log.read_text())
     assert network.broker.mute() >= 1
     try:
-        with Timer() as took:
-            assert [house.send(name).status_code for name in ("quiet1", "quiet2", "quiet3")] == [202] * 3
-        assert took.seconds < 9
-        with connect(network.direct) as connection:
-            states = connection.execute("select state from sources where uri like 'sent:quiet%'").fetchall()
-        assert states == [("pending",)] * 3
+        # A worker that still looks whether there is more to do would need no wake-up.
+        with stopped(lambda: house.children("-Q ingest")), Timer() as took:
+            assert [house.send(name).status_code for name in names] == [202] * len(names)
+            with connect(network.direct) as connection:
+                states = connection.execute("select state from sources where uri like 'sent:quiet%'").fetchall()
+            assert states == [("pending",)] * len(names)
+        assert took.seconds < 15, "3 s, and not for each of them"
         until(lambda: "the broker does not answer" in house.log.read_text()[said:], "a wake-up to fail")
     finally:
         network.broker.heal()
     network.broker.cut()  # a network that is back resets what it does not know
-    house.done("quiet1", "quiet2", "quiet3")
+    house.done(*names)

@@ -11,6 +11,7 @@ import psycopg
 
 from worker.embedded.binaries import programs
 from worker.embedded.places import make_directory, server_account
+from worker.process import wait_for
 
 SUPERUSER = "postgres"
 
@@ -63,10 +64,17 @@ class ArchivedServer:
             "recovery_target_action = 'promote'\narchive_mode = off\n"
         )
         self._start()
+        # It counts as started as soon as it can be read, which is before it has come to that moment.
+        if not wait_for(self._recovered, 120):
+            raise RuntimeError(f"no end of recovery: {(self._place / 'run' / 'log').read_text()}")
 
     def stop(self) -> None:
         """Stop it as an operator does; its log is archived to the end."""
-        self._run("pg_ctl", "stop", "--mode=fast", f"--pgdata={self._data}")
+        self._run("pg_ctl", "stop", "--mode=fast", "--timeout=120", f"--pgdata={self._data}")
+
+    def _recovered(self) -> bool:
+        with psycopg.connect(self.address) as connection:
+            return connection.execute("select pg_is_in_recovery()").fetchone() == (False,)
 
     def _new(self, name: str) -> Path:
         return make_directory(self._place / name, 0o700, self._account)

@@ -22,15 +22,15 @@ def serving(app: FastAPI) -> Iterator[str]:
     thread = threading.Thread(target=server.run, name="http service")
     thread.start()
     try:
-        assert wait_for(lambda: server.started or not thread.is_alive(), 30) and server.started
+        assert wait_for(lambda: server.started or not thread.is_alive(), 60) and server.started
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(60)
 
 
 @contextmanager
 def client_of(app: FastAPI, headers: dict[str, str] | None = None) -> Iterator[httpx.Client]:
     """A client of the application, over a real socket."""
-    with serving(app) as url, httpx.Client(base_url=url, timeout=30, headers=headers, trust_env=False) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=60, headers=headers, trust_env=False) as client:
         yield client

@@ -123,7 +123,7 @@ class ObjectServer:
         """Have one request wait."""
 
         def answer(environ: Environ, start: Start) -> Iterable[bytes]:
-            until.wait(10)
+            until.wait(60)
             return self._passed_on(environ, start)
 
         self._faults.append(Fault(method, part, answer))

@@ -23,12 +23,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tests.fakes.ports import reserved_port
 
 Fault = Literal[
     "rate_limit",  # 429, with Retry-After
@@ -115,6 +118,7 @@ class OpenAIServer:
         self._faults: deque[_Fault] = deque()
         self._lock = threading.Lock()
         self._released = threading.Event()
+        self._held = ExitStack()
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -159,8 +163,8 @@ class OpenAIServer:
     def start(self) -> None:
         """Listen; on the same port again after a `stop()`."""
         self._released.clear()
+        self.port = self.port or self._held.enter_context(reserved_port())  # nobody takes it while we are down
         self._server = _Listener(("127.0.0.1", self.port), _handler(self))
-        self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
@@ -179,6 +183,7 @@ class OpenAIServer:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+        self._held.close()
 
     def next_fault(self, body: dict[str, Any]) -> _Fault | None:
         """Count a request; the fault to answer it with, if any."""
@@ -202,6 +207,7 @@ class OpenAIServer:
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = True
+    request_queue_size = 64
 
 
 def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:

@@ -78,6 +78,8 @@ def web_server(answer: Callable[[Call], Answer], *, tls: ssl.SSLContext | None =
             """Say nothing."""
 
     class Listener(ThreadingHTTPServer):
+        request_queue_size = 64
+
         def handle_error(self, request: object, client_address: object) -> None:
             """A handshake that the client refused is what some tests want."""
 

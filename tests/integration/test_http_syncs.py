@@ -29,6 +29,9 @@ from worker.receivers.auth import create_key
 from worker.settings import Settings
 from worker.sync.syncer import Syncer, open_schedule
 
+WAIT = 60
+"""Seconds, for what takes none unless the machine stands still."""
+
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
@@ -72,6 +75,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def client(settings: Settings, services: Services, dsn: str, woken: list[str]) -> Iterator[httpx.Client]:
     with client_of(create_http_app(settings, Services(dsn, services.broker_url))) as client:
+        client.timeout = httpx.Timeout(WAIT + 30)
         yield client
 
 
@@ -124,7 +128,7 @@ def test_a_run_that_was_asked_for_is_made_and_told_of(
     assert (answer.status_code, answer.json()["documents"], woken) == (202, 0, [SYNC_QUEUE])
     assert answer.json()["next_at"] is not None
     assert runs(database, "asked")["asked"] is True
-    assert syncer.work(seconds=10) >= 1
+    assert syncer.work(seconds=WAIT) >= 1
     found = client.get("/syncs/asked").json()
     assert (found["documents"], found["counts"]["new"], found["code"], found["next_at"]) == (1, 1, None, None)
     assert found["succeeded_at"] == found["ended_at"] >= found["begun_at"]
@@ -139,10 +143,10 @@ def test_who_waits_is_told_how_the_run_ended(
 ) -> None:
     place.put("a", "Text.")
     for code in (None, "away"):
-        asked = meanwhile(client.post, "/syncs/asked?wait=20")
-        assert wait_for(lambda: runs(database, "asked").get("asked"), 10)
-        syncer.work(seconds=10)
-        answer = asked.result(10)
+        asked = meanwhile(client.post, f"/syncs/asked?wait={WAIT}")
+        assert wait_for(lambda: runs(database, "asked").get("asked"), WAIT)
+        syncer.work(seconds=WAIT)
+        answer = asked.result(WAIT)
         assert (answer.status_code, answer.json()["code"], answer.json()["running"]) == (200, code, False)
         place.listing_fault = away
     assert (answer.json()["cause"], answer.json()["remedy"]) == ("it is away", "wait")
@@ -170,8 +174,8 @@ def test_a_run_that_began_before_does_not_count(
 
     def asked_meanwhile(_key: str) -> None:
         place.listing_fault = lambda key: None
-        waiting.append(meanwhile(client.post, "/syncs/asked?wait=20"))
-        assert wait_for(lambda: runs(database, "asked")["asked"], 10)
+        waiting.append(meanwhile(client.post, f"/syncs/asked?wait={WAIT}"))
+        assert wait_for(lambda: runs(database, "asked")["asked"], WAIT)
 
     waiting: list[Future[httpx.Response]] = []
     open_schedule(settings, database, load_syncs(settings)).register()
@@ -180,8 +184,8 @@ def test_a_run_that_began_before_does_not_count(
     assert (report.counts["new"], error) == (1, None)
     assert runs(database, "asked")["asked"] is True
     assert not waiting[0].done()
-    syncer.work(seconds=10)
-    answer = waiting[0].result(10)
+    syncer.work(seconds=WAIT)
+    answer = waiting[0].result(WAIT)
     assert (answer.status_code, answer.json()["counts"]["unchanged"]) == (200, 1)
 
 
@@ -191,16 +195,16 @@ def test_items_alone_are_visited(
     for key in "abc":
         place.put(key, f"Text {key}.")
     client.post("/syncs/asked")
-    syncer.work(seconds=10)
+    syncer.work(seconds=WAIT)
     place.visits.clear()
     place.listings.clear()
     place.put("b", "Another text.")
     place.put("d", "A new one.")
-    asked = meanwhile(client.post, "/syncs/asked?wait=20", json={"items": ["d", "b", "d"]})
-    assert wait_for(lambda: runs(database, "asked")["hints"] == ["b", "d"], 10)
+    asked = meanwhile(client.post, f"/syncs/asked?wait={WAIT}", json={"items": ["d", "b", "d"]})
+    assert wait_for(lambda: runs(database, "asked")["hints"] == ["b", "d"], WAIT)
     assert runs(database, "asked")["asked"] is False
-    syncer.work(seconds=10)
-    answer = asked.result(10)
+    syncer.work(seconds=WAIT)
+    answer = asked.result(WAIT)
     assert (answer.status_code, answer.json()["documents"]) == (200, 4)
     assert (sorted(place.visits), place.listings) == (["b", "d"], [])
     assert (answer.json()["counts"]["new"], answer.json()["counts"]["changed"]) == (1, 1)
@@ -211,7 +215,7 @@ def test_items_of_a_place_that_tells_of_nothing_are_those_that_are_known(
 ) -> None:
     (tmp_path / "notes" / "a.txt").write_text("Text.")
     client.post("/syncs/notes")
-    syncer.work(seconds=10)
+    syncer.work(seconds=WAIT)
     uri = (tmp_path / "notes" / "a.txt").as_uri()
     for given in ("a.txt", uri):
         assert client.post("/syncs/notes", json={"items": [given]}).status_code == 202
@@ -271,7 +275,7 @@ def test_status_names_what_fails_and_doctor_what_is_set_up_wrongly(
 ) -> None:
     place.put("a", "Text.")
     place.listing_fault = away
-    assert syncer.work(seconds=10) == 1
+    assert syncer.work(seconds=WAIT) == 1
     syncs = {**settings.syncs, "wiki": {"type": "notion"}}
     for name, value in (("HOME", settings.home), ("DATABASE_URL", settings.database_url)):
         monkeypatch.setenv(f"GRISTMILL_{name}", str(value))

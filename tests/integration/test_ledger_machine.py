@@ -749,7 +749,7 @@ def connections(another: Callable[[], Connection[Any]]) -> Iterator[list[Connect
     """One for producers and the clock, and one for each worker, which never waits for another."""
     opened = [another() for _ in range(1 + WORKERS)]
     for one in opened:
-        one.execute("set lock_timeout = '2s'")
+        one.execute("set lock_timeout = '20s'")
     yield opened
 
 

@@ -26,7 +26,8 @@ def backlot() -> Iterator[Backlot]:
 def ask(backlot: Backlot, method: str, path: str, **body: Any) -> list[dict[str, Any]]:
     """All of a list, by requests of our own."""
     headers = {"Authorization": f"Bearer {backlot.token}", "Notion-Version": "2025-09-03"}
-    answer = httpx.request(method, f"{backlot.base_url}/v1/{path}", headers=headers, **body)
+    url = f"{backlot.base_url}/v1/{path}"
+    answer = httpx.request(method, url, headers=headers, timeout=60, trust_env=False, **body)
     answer.raise_for_status()
     found = answer.json()
     assert not found["has_more"]
@@ -47,6 +48,7 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"[\\*_`|#>-]", "", text).split())
 
 
+@pytest.mark.timeout(400)  # the other one takes its time to begin
 def test_all_pages_are_listed_and_all_blocks_are_read(backlot: Backlot, tmp_path: Path) -> None:
     wanted = ask(backlot, "POST", "search", json={"filter": {"property": "object", "value": "page"}})
     config = NotionConfig(type="notion", base_url=backlot.base_url, requests_per_second=1000)

@@ -123,7 +123,7 @@ def test_small_type_is_read_at_a_second_look() -> None:
 
 
 def test_noise_shapes_and_blank_paper_give_no_text() -> None:
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (500, 500), dtype=np.uint8))
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 400), dtype=np.uint8))
     shapes, dice = Image.new("L", (800, 800), 255), random.Random(0)
     for _ in range(25):
         x, y, r = dice.randrange(700), dice.randrange(700), dice.randrange(20, 120)

@@ -176,16 +176,17 @@ def test_of_two_that_finish_at_once_one_releases_the_document(
     said: list[str] = []
     thread = threading.Thread(target=lambda: said.append(other.save(second, read(2))))
     watcher = another()
+    pid = other.connection.info.backend_pid
 
     def blocked() -> bool:
-        row = watcher.execute("select count(*) from pg_stat_activity where wait_event_type = 'Lock'").fetchone()
-        return row == (1,)
+        query = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+        return watcher.execute(query, (pid,)).fetchone() is not None
 
     with ranges.connection.transaction():
         assert ranges.save(first, read(1)) == "finished"
         thread.start()
-        assert wait_for(blocked, 20), "the other one waits for this transaction"
-    thread.join(20)
+        assert wait_for(blocked, 60), "the other one waits for this transaction"
+    thread.join(60)
     assert said == ["released"]
     assert source(ranges)[:3] == ("pending", 2, 2)
 
@@ -349,13 +350,14 @@ def test_other_bytes_at_the_place_send_the_document_back(ledger: Ledger, ranges:
     assert source(ranges)[0] == "pending"
     waits = []
     for _ in range(3):
-        row = ranges.connection.execute("select extract(epoch from next_at - now())::float8 from sources").fetchone()
+        query = "select extract(epoch from next_at - updated_at)::float8 from sources"  # by when it was given back
+        row = ranges.connection.execute(query).fetchone()
         assert row is not None
         waits.append(row[0])
         make_due(ledger)
         park(ledger)
         ranges.give_back(take(ranges))
-    assert 45 < waits[0] <= 100 < waits[1] <= 200 < waits[2] <= 400, "machines that disagree do not spin"
+    assert 50 <= waits[0] <= 100 <= waits[1] <= 200 <= waits[2] <= 400, "machines that disagree do not spin"
 
 
 def test_bytes_that_nobody_can_reach_send_the_document_back_in_the_end(ledger: Ledger, ranges: PageRanges) -> None:

@@ -27,6 +27,7 @@ def server() -> Iterator[ArchivedServer]:
         made.stop()
 
 
+@pytest.mark.timeout(400)  # two servers are started, and one of them stopped
 def test_a_database_taken_back_to_a_moment_is_brought_to_todays_truth(
     server: ArchivedServer, services: Services, tmp_path: Path
 ) -> None:

@@ -565,7 +565,8 @@ def test_a_sync_brings_what_it_has_had_since_and_takes_what_went(world: World, t
     notes = tmp_path / "notes"
     notes.mkdir()
     sync = {"type": "folder", "path": str(notes), "every": "1s", "confirm_after": "0s"}
-    world.settings = world.settings.model_copy(update={"syncs": {"notes": sync}})
+    # What is written here is whole at once, so no run needs to wait until it is quiet.
+    world.settings = world.settings.model_copy(update={"syncs": {"notes": sync}, "stability_seconds": 0})
 
     def run_syncs() -> None:
         syncer = Syncer(world.settings, load_syncs(world.settings))

@@ -163,7 +163,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert open_spool(settings).put(b"parent", "a.txt").size == 6
 """
     arguments = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", program]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -198,7 +198,7 @@ def test_a_push_does_not_starve_behind_a_sync_that_is_always_due(settings: Setti
     schedule = open_schedule(settings, database, syncs, clock=lambda: now)
     schedule.register()
     schedule.hint("quiet", ["a"])
-    database.execute("update syncs set next_at = now() + interval '1 s' where name = 'busy'")
+    database.execute("update syncs set next_at = %s where name = 'busy'", (now + timedelta(seconds=1),))
     now += timedelta(seconds=10)
     turn = schedule.claim()
     assert turn is not None

@@ -247,6 +247,7 @@ def make(dsn: str, database: Connection[Any], tmp_path_factory: pytest.TempPathF
     yield made
 
 
+@pytest.mark.timeout(400)  # hundreds of runs of a sync
 @pytest.mark.parametrize("content", [False, True], ids=["pages with ids", "files by content"])
 def test_the_index_is_in_step_once_it_is_quiet(make: Callable[[Place], SyncHouse], content: bool) -> None:
     class Case(Upheaval):

@@ -176,6 +176,7 @@ def check(who: Caller, sent: Sent, answer: httpx.Response) -> None:
 # --- tests -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(400)  # hundreds of requests
 def test_no_request_reads_or_changes_what_is_another_tenants(
     client: httpx.Client,
     callers: list[Caller],

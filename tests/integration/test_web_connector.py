@@ -118,7 +118,7 @@ class Run:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path, fetch_seconds=10, max_bytes=1_000_000, fetch_allow=("127.0.0.0/8", "localhost"))
+    return Settings(home=tmp_path, fetch_seconds=60, max_bytes=1_000_000, fetch_allow=("127.0.0.0/8", "localhost"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from tests.fakes.ports import reserved_port
 from worker.process import wait_for
 
 _QUIET = {"BACKLOT_TELEMETRY": "0", "DO_NOT_TRACK": "1"}
@@ -25,11 +25,6 @@ class Backlot(NamedTuple):
 
     base_url: str
     token: str
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @contextmanager
@@ -43,7 +38,7 @@ def backlot_server(records: Sequence[Mapping[str, Any]] = ()) -> Iterator[Backlo
     Yields:
         Backlot: `base_url` and `token` for a Notion client, which sees everything.
     """
-    with tempfile.TemporaryDirectory(prefix="backlot-") as folder:
+    with tempfile.TemporaryDirectory(prefix="backlot-") as folder, reserved_port() as port:
         home = Path(folder)
         # Nothing of the machine's own settings, and nowhere to find a proxy.
         environment = {**_QUIET, "HOME": folder, "PATH": os.environ.get("PATH", ""), "NO_PROXY": "*"}
@@ -55,15 +50,15 @@ def backlot_server(records: Sequence[Mapping[str, Any]] = ()) -> Iterator[Backlo
             corpus = [str(written)]
         data = ["--data-dir", str(home / "data")]
         subprocess.run(
-            [*program, "import", *corpus, *data], env=environment, check=True, capture_output=True, timeout=60
+            [*program, "import", *corpus, *data], env=environment, check=True, capture_output=True, timeout=120
         )
-        port = _free_port()
         serve = ["serve", "--disable-telemetry", "--port", str(port), "--log-level", "warning", *data]
         with (home / "log").open("wb") as log, httpx.Client(trust_env=False, timeout=5) as client:
             process = subprocess.Popen([*program, *serve], env=environment, stdout=log, stderr=log)
             try:
                 found = Backlot(f"http://127.0.0.1:{port}/notion", "admin-service-token")
-                assert wait_for(lambda: process.poll() is not None or _answers(client, found), 60), "not ready in 60 s"
+                ready = wait_for(lambda: process.poll() is not None or _answers(client, found), 120)
+                assert ready, "not ready in 120 s"
                 assert process.poll() is None, (home / "log").read_text()
                 yield found
             finally:

@@ -9,6 +9,7 @@ import socket
 import threading
 import uuid
 from collections import Counter, deque
+from contextlib import ExitStack
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
@@ -19,6 +20,7 @@ from tests.fakes.notion.faults import ERRORS, Fault, Faults
 from tests.fakes.notion.render import VERSIONS, Renderer
 from tests.fakes.notion.webhooks import Webhooks
 from tests.fakes.notion.world import World
+from tests.fakes.ports import reserved_port
 
 ROUTES = (
     ("search", "POST", r"/v1/search"),
@@ -89,6 +91,7 @@ class NotionServer:
         self._secret = secrets.token_bytes(16)
         self._lock = threading.Lock()
         self._released = threading.Event()
+        self._held = ExitStack()
         self._server: _Listener | None = None
         self._thread: threading.Thread | None = None
 
@@ -110,8 +113,8 @@ class NotionServer:
 
     def start(self) -> None:
         """Listen; on the same port again after a `stop()`."""
+        self.port = self.port or self._held.enter_context(reserved_port())  # nobody takes it while we are down
         self._server = _Listener(("127.0.0.1", self.port), _handler(self))
-        self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
@@ -132,6 +135,7 @@ class NotionServer:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+        self._held.close()
 
     def answer(self, method: str, target: str, headers: Any, body: bytes) -> Reply | None:
         """The answer to a request; None where the connection is to be closed without one."""

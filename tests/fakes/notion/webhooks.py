@@ -167,7 +167,7 @@ class Webhooks:
         if signed:
             headers["X-Notion-Signature"] = signature(self.token, body)
         where = urlsplit(self.url)
-        connection = HTTPConnection(where.netloc, timeout=10)
+        connection = HTTPConnection(where.netloc, timeout=60)
         try:
             connection.request("POST", f"{where.path or '/'}?{where.query}".rstrip("?"), body, headers)
             return connection.getresponse().status
