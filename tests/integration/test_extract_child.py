@@ -26,6 +26,7 @@ from pipelines import sniff
 from pipelines.errors import GristmillError, PermanentError, RetryableError
 from pipelines.extract import ExtractRules, extract
 from pipelines.extract.attachments import Attachments
+from pipelines.extract.isolation import process
 from pipelines.extract.isolation.child import _failed
 from pipelines.extract.job import Job
 from pipelines.extract.ocr import Recognised, installed_languages
@@ -319,6 +320,27 @@ def test_wherever_memory_ends_the_error_is_one_of_memory(tmp_path: Path, name: s
     assert found == {"out_of_memory"}
 
 
+def test_where_no_memory_is_left_to_tell_of_an_error_the_error_is_one_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, types\n"
+        "from pipelines.extract.isolation import sandbox\n"
+        "def fail(job): raise ValueError\n"
+        "def fail_again(rules): raise MemoryError\n"
+        "sys.modules['pipelines.extract.pdf'] = types.SimpleNamespace(extract_pdf=fail)\n"
+        "sandbox.near_its_memory = fail_again\n"
+    )
+    usual = process.environment
+
+    def environment(scratch: Path) -> dict[str, str]:
+        found = usual(scratch)
+        return found | {"PYTHONPATH": os.pathsep.join([str(tmp_path), found["PYTHONPATH"]])}
+
+    monkeypatch.setattr(process, "environment", environment)
+    assert _code(_pdf(tmp_path / "a.pdf", [[(11, LONG)]])) == "out_of_memory"
+
+
 def test_the_kernel_ends_what_no_clock_of_ours_does() -> None:
     program = (
         "from pipelines.extract.isolation.sandbox import limit; from pipelines.extract.rules import ExtractRules\n"
@@ -411,11 +433,9 @@ def test_python_in_the_child_has_no_network() -> None:
 
 
 def test_the_environment_is_an_allow_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.extract.isolation.process import environment
-
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setenv("GRISTMILL_DATABASE_URL", "postgresql://secret")
-    passed = environment(tmp_path)
+    passed = process.environment(tmp_path)
     assert "secret" not in " ".join(passed.values())
     assert passed["OMP_THREAD_LIMIT"] == passed["DO_NOT_TRACK"] == passed["SCARF_NO_ANALYTICS"] == "1"
 

@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 24 * 3600  # Recovery takes what it takes; the wait can be cancelled.
 STOP_SECONDS = 60
+EXIT_SECONDS = 5.0
 ORPHAN_SECONDS = 30.0
 PROGRESS_SECONDS = 5.0
 LOG_BYTES = 10 * 2**20
@@ -309,8 +310,11 @@ def stop(home: Path, *, urgent: bool = False) -> None:
     cluster = find_cluster(home)
     server = running(cluster) if cluster else None
     if cluster and server:
+        identity = process.identify(server.pid)
         _stop(cluster, programs(cluster.account), "immediate" if urgent else "fast")
         process.reap(server.pid)
+        # `pg_ctl` waits for its pid file to go, and it ends a moment later.
+        process.wait_for(lambda: identity is None or not process.is_running(identity), EXIT_SECONDS)
         logger.info("Postgres stopped")
 
 

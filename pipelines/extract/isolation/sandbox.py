@@ -22,6 +22,7 @@ _NETWORK_EVENTS = frozenset(
 # What one request for memory may be short of: a library, or a buffer that is doubled.
 _ROOM = 32 * 2**20
 _ROOM_SHARE = 1 / 8
+_PEAK = re.compile(r"^VmPeak:\s*(\d+) kB$", re.MULTILINE)  # now: it is looked for when there is no memory left
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 
@@ -56,7 +57,7 @@ def near_its_memory(rules: ExtractRules) -> bool:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return False
-    peak = re.search(r"^VmPeak:\s*(\d+) kB$", status, re.MULTILINE)
+    peak = _PEAK.search(status)
     room = max(_ROOM, int(rules.memory_mb * 2**20 * _ROOM_SHARE))
     return peak is not None and int(peak[1]) * 1024 > rules.memory_mb * 2**20 - room
 
