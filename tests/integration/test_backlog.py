@@ -54,6 +54,7 @@ def buffers(database: Connection[Any], statement: str, values: Any, index: str =
 # --- what it costs -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("analysed", [False, True])
 def test_a_claim_costs_the_same_however_much_waits(database: Connection[Any], analysed: bool) -> None:
     flood(database, FLOOD, state="done")

@@ -32,6 +32,7 @@ def served(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
             admin.execute(f"drop database if exists chunks_{size} with (force)".encode())
 
 
+@pytest.mark.timeout(300)
 def test_a_small_run_reports_every_cell(served: None, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [str(size) for size in SIZES]
     patience = ["--cell-seconds", "600"]  # no contender is done with a cell because the machine stood still

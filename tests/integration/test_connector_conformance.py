@@ -404,6 +404,7 @@ def test_two_runs_at_once_are_one(world: World) -> None:
     assert world.house.connection.execute("select count(*) from sources").fetchone() == (len(TEXTS),)
 
 
+@pytest.mark.timeout(300)
 def test_a_run_may_be_killed_between_any_two_writes(world: World) -> None:
     fill(world)
     places = ["a", "sub/c"]

@@ -25,6 +25,8 @@ from worker.embedded import find_services, places, start_services, stop_services
 from worker.embedded.cluster import Running, find_cluster, running
 from worker.settings import Settings, load_settings
 
+# A server is made in most of these, and its programs are copied in one.
+pytestmark = pytest.mark.timeout(300)
 AS_ROOT = os.geteuid() == 0
 
 
